@@ -1,0 +1,1 @@
+"""The service half of voxserve: FastAPI routes over asynchronous vLLM engines."""

@@ -1,0 +1,75 @@
+"""Every error that a caller can meet, and what it becomes on the wire.
+
+    VoxserveError
+    ├── InvalidRequest          the request cannot be served as it stands; says what to change
+    │   └── UnsupportedVoice
+    ├── UnknownModel            the model named is not served here
+    ├── EngineUnavailable
+    │   ├── EngineStarting      not ready yet; says which stage it is in
+    │   └── EngineDead          the engine's process ended; the service stops
+    └── GenerationFailed        this request broke inside the engine; others go on
+
+`WIRE` is the one table from class to HTTP status and OpenAI error type and code.
+"""
+
+from dataclasses import dataclass
+
+
+class VoxserveError(Exception):
+    """Base of all; `str()` is the message for the caller, `param` the field to blame."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class InvalidRequest(VoxserveError):
+    """The request cannot be served as it stands."""
+
+
+class UnsupportedVoice(InvalidRequest):
+    """No such voice."""
+
+
+class UnknownModel(VoxserveError):
+    """No such model."""
+
+
+class EngineUnavailable(VoxserveError):
+    """The engine cannot take requests."""
+
+
+class EngineStarting(EngineUnavailable):
+    """The engine is not ready yet."""
+
+
+class EngineDead(EngineUnavailable):
+    """The engine's process ended."""
+
+
+class GenerationFailed(VoxserveError):
+    """This request broke inside the engine."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """An error on the wire: HTTP status, OpenAI error type and code."""
+
+    status: int
+    type: str
+    code: str
+
+
+WIRE: dict[type[VoxserveError], Wire] = {
+    InvalidRequest: Wire(400, "invalid_request_error", "invalid_request"),
+    UnsupportedVoice: Wire(400, "invalid_request_error", "unsupported_voice"),
+    UnknownModel: Wire(404, "invalid_request_error", "model_not_found"),
+    EngineStarting: Wire(503, "server_error", "engine_starting"),
+    EngineDead: Wire(503, "server_error", "engine_dead"),
+    GenerationFailed: Wire(500, "server_error", "generation_failed"),
+}
+
+
+def error_body(message: str, type_: str, code: str | None, param: str | None = None) -> dict[str, object]:
+    """An OpenAI error object: always all four keys."""
+    return {"error": {"message": message, "type": type_, "param": param, "code": code}}

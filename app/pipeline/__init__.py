@@ -1,0 +1,1 @@
+"""The data's way: text -> prompt -> engine -> PCM -> container."""

@@ -1,0 +1,50 @@
+"""Where the model's files are: a directory as it is, a hub id by way of the local cache."""
+
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from models.voxcpm2.config import CheckpointError
+
+# Weights are taken in one of their forms; hub repositories also hold pictures and examples.
+FILES = ("*.json", "*.safetensors", "*.bin", "*.pth")
+
+
+def resolve_checkpoint(model: str, revision: str | None = None) -> Path:
+    """Local directory of `model`, downloaded from the Hugging Face hub where it is a repository id.
+
+    The hub's own variables hold: HF_HOME, HF_TOKEN, HF_HUB_OFFLINE, HF_ENDPOINT.
+
+    Args:
+        model: a directory, or a repository id such as `openbmb/VoxCPM2`.
+        revision: branch, tag or commit of the repository; a directory has none.
+
+    Raises:
+        CheckpointError: no such directory, or the repository cannot be had; says what to do.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if revision:
+            raise CheckpointError(
+                f"{model} is a directory, so the revision {revision!r} means nothing: drop it"
+            )
+        return path
+    if path.is_absolute() or model.startswith((".", "~")):
+        raise CheckpointError(
+            f"{model} is not a directory: name one, or a Hugging Face repository such as openbmb/VoxCPM2"
+        )
+    try:
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(FILES)))
+    except HFValidationError as error:
+        raise CheckpointError(f"{model} is neither a directory nor a repository id: {error}") from error
+    except LocalEntryNotFoundError as error:
+        raise CheckpointError(
+            f"{model} is not in the local cache and the hub cannot be reached (or HF_HUB_OFFLINE is set): "
+            "download it while online, or name a local directory"
+        ) from error
+    except HfHubHTTPError as error:
+        raise CheckpointError(
+            f"the hub refused {model}{f' at {revision}' if revision else ''}: {error}. Check the name and the "
+            "revision, and set HF_TOKEN for a gated repository"
+        ) from error

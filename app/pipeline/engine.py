@@ -1,0 +1,293 @@
+"""The speech engine: an asynchronous vLLM engine that answers with patches. The one module that imports vLLM.
+
+Life: `SpeechEngine.start` (a minute, in a thread), any number of concurrent `generate`, `shutdown`. A
+generator that is closed or cancelled aborts its request. The engine's death ends every generator with
+`EngineDead` and sets `errored` for good.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import tempfile
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from vllm import SamplingParams
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs import TokensPrompt
+from vllm.outputs import RequestOutput
+from vllm.platforms import current_platform
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from app.errors import EngineDead, GenerationFailed
+from models.plugin import VOXCPM2_FORMAT, register
+from models.runtime.audio_channel import AudioReceiver, ReceivedPatch
+from models.voxcpm2 import limits
+from models.voxcpm2.config import VoxCPM2ModelConfig, read_config
+from models.voxcpm2.prompt import Patches, Prompt, SpeechParams
+
+AUDIO_ENDPOINT_KEY = "voxserve_audio_endpoint"  # read by models.runtime.runner
+LAST_PATCHES_TIMEOUT_S = 30.0  # between the engine's word that a request is finished and its last patch
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How the engine is laid out; `None` leaves the choice to vLLM.
+
+    `dtype` "auto" is the checkpoint's own: vLLM's "auto" would round a float32 checkpoint to bfloat16.
+    """
+
+    max_num_seqs: int = 16
+    max_num_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    kv_cache_bytes: int | None = None
+    gpu_memory_utilization: float = 0.9
+    tensor_parallel_size: int = 1
+    block_size: int | None = None
+    num_kv_blocks: int | None = None
+    dtype: str = "auto"
+    prefix_caching: bool = True
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Parameters of one request; defaults are the reference's."""
+
+    seed: int
+    cfg: float = limits.DEFAULT_CFG
+    steps: int = limits.DEFAULT_STEPS
+    temperature: float = 1.0
+    min_patches: int = limits.DEFAULT_MIN_PATCHES
+    max_patches: int = limits.MAX_PATCHES
+    context_patches: int = limits.CONTEXT_PATCHES
+
+
+@dataclass(frozen=True)
+class SpeechPatch:
+    """One step of speech.
+
+    Attributes:
+        index: from 0.
+        pcm: float32 samples in [-1, 1] at the checkpoint's rate.
+        latents: float32 `[patch_size, feat_dim]`.
+        stop_logits: float32 `[2]`; the second is the stop class.
+    """
+
+    index: int
+    pcm: Floats
+    latents: Floats
+    stop_logits: Floats
+
+
+class SpeechEngine:
+    """Speech from one checkpoint."""
+
+    def __init__(self, llm: AsyncLLM, receiver: AudioReceiver, config: VoxCPM2ModelConfig) -> None:
+        self._llm = llm
+        self._receiver = receiver
+        self._names = itertools.count()
+        self.config = config
+        self.max_model_len: int = llm.model_config.max_model_len
+
+    @classmethod
+    async def start(cls, checkpoint: Path, options: EngineOptions) -> "SpeechEngine":
+        """Load `checkpoint` into a new engine and wait until it takes requests.
+
+        Raises:
+            CheckpointError: the checkpoint is unusable.
+            EngineDead: the engine's process ended before it was ready.
+        """
+        config = read_config(checkpoint)
+        endpoint = f"ipc://{tempfile.mkdtemp(prefix='voxserve-')}/audio"
+        receiver = AudioReceiver(endpoint)
+        try:
+            llm = await asyncio.to_thread(_build, checkpoint, options, endpoint)
+        except Exception as error:
+            await receiver.close()
+            raise EngineDead(f"the speech engine did not start: {error}") from error
+        return cls(llm, receiver, config)
+
+    @property
+    def errored(self) -> bool:
+        """Whether the engine is dead."""
+        return self._llm.errored
+
+    @property
+    def running(self) -> int:
+        """Requests in the engine, as the API process sees it."""
+        return self._receiver.open_channels
+
+    async def generate(self, prompt: Prompt, generation: Generation) -> AsyncGenerator[SpeechPatch, None]:
+        """Patches of one request, each as soon as it is there, in order and complete.
+
+        Close the generator (`aclosing`) to abort the request.
+
+        Raises:
+            EngineDead: the engine died.
+            GenerationFailed: this request broke.
+        """
+        name = f"speech-{next(self._names)}"
+        patches = self._receiver.open(name)
+        finished = asyncio.create_task(self._run(name, prompt, generation))
+        try:
+            received = 0
+            while True:
+                patch = await self._next_patch(patches, finished, received)
+                if patch is None:
+                    return
+                if patch.index != received:
+                    raise GenerationFailed(f"patch {received} was lost on the way from the engine: try again")
+                received += 1
+                yield self._unpack(patch)
+        finally:
+            self._receiver.close_channel(name)
+            finished.cancel()
+            with contextlib.suppress(asyncio.CancelledError, EngineDead, GenerationFailed):
+                await finished
+
+    async def encode_audio(self, samples: Floats) -> Patches:
+        """VAE-encode conditioning audio.
+
+        Args:
+            samples: float32 mono at the AudioVAE's input rate, a whole number of patches.
+
+        Returns:
+            float32 `[patches, patch_size, feat_dim]`.
+        """
+        assert samples.size % self.config.patch_input_samples == 0
+        latents = (await self._call("encode_audio", np.ascontiguousarray(samples, np.float32).tobytes()))[0]
+        return np.frombuffer(latents, np.float32).reshape(-1, self.config.patch_size, self.config.feat_dim)
+
+    async def stats(self) -> list[dict[str, int]]:
+        """Counters of the request state, one record a worker."""
+        return await self._call("speech_stats")
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes."""
+        return await self._llm.reset_prefix_cache()  # type: ignore[no-any-return]
+
+    async def check(self) -> None:
+        """Raise `EngineDead` if the engine is."""
+        if self.errored:
+            raise EngineDead("the speech engine died: the service restarts, try again in a minute")
+
+    async def shutdown(self) -> None:
+        """End the engine's processes. Running generators end with an error."""
+        await asyncio.to_thread(self._llm.shutdown)
+        await self._receiver.close()
+
+    async def _call(self, method: str, *args: Any) -> list[Any]:
+        try:
+            return await self._llm.collective_rpc(method, args=args)  # type: ignore[no-any-return]
+        except EngineDeadError as error:
+            raise EngineDead("the speech engine died: the service restarts, try again in a minute") from error
+
+    async def _run(self, name: str, prompt: Prompt, generation: Generation) -> int:
+        """Drive the request to its end; returns how many tokens, hence patches, it made."""
+        last: RequestOutput | None = None
+        try:
+            async for output in self._llm.generate(
+                TokensPrompt(prompt_token_ids=prompt.token_ids, cache_salt=prompt.cache_salt)
+                if prompt.cache_salt
+                else TokensPrompt(prompt_token_ids=prompt.token_ids),
+                self._sampling(name, prompt, generation),
+                name,
+            ):
+                last = output
+        except EngineDeadError as error:
+            raise EngineDead("the speech engine died: the service restarts, try again in a minute") from error
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            raise GenerationFailed(f"the speech engine failed on this request: {error}") from error
+        if last is None or last.outputs[0].finish_reason not in ("stop", "length"):
+            raise GenerationFailed("the speech engine ended this request early: try again")
+        return len(last.outputs[0].token_ids)
+
+    def _sampling(self, name: str, prompt: Prompt, generation: Generation) -> SamplingParams:
+        params = SpeechParams(
+            seed=generation.seed,
+            cfg=generation.cfg,
+            steps=generation.steps,
+            temperature=generation.temperature,
+            min_patches=generation.min_patches,
+            channel=name,
+            spans=prompt.spans,
+            latents=prompt.latents.tobytes(),
+            context_patches=generation.context_patches,
+        )
+        room = self.max_model_len - len(prompt.token_ids)
+        return SamplingParams(
+            temperature=0.0,  # of token sampling, which there is none; the solver has its own
+            max_tokens=min(prompt.patch_limit, generation.max_patches, room),
+            stop_token_ids=[self.config.lm_config.eos_token_id],
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            extra_args=params.to_extra_args(),
+        )
+
+    @staticmethod
+    async def _next_patch(
+        patches: asyncio.Queue[ReceivedPatch], finished: asyncio.Task[int], received: int
+    ) -> ReceivedPatch | None:
+        """The next patch, or None once the engine is done and all have come."""
+        if not patches.empty():
+            return patches.get_nowait()
+        arrival = asyncio.create_task(patches.get())
+        try:
+            await asyncio.wait((arrival, finished), return_when=asyncio.FIRST_COMPLETED)
+            if not arrival.done():
+                if received >= finished.result():
+                    return None
+                await asyncio.wait((arrival,), timeout=LAST_PATCHES_TIMEOUT_S)
+            if not arrival.done():
+                raise GenerationFailed("the last of the audio did not arrive from the engine: try again")
+            return arrival.result()
+        finally:
+            arrival.cancel()
+
+    def _unpack(self, patch: ReceivedPatch) -> SpeechPatch:
+        samples = self.config.patch_output_samples
+        shape = (self.config.patch_size, self.config.feat_dim)
+        pcm, latents, stop_logits = np.split(patch.row, (samples, samples + shape[0] * shape[1]))
+        return SpeechPatch(patch.index, pcm, latents.reshape(shape), stop_logits)
+
+
+def _build(checkpoint: Path, options: EngineOptions, endpoint: str) -> AsyncLLM:
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # our runner mixin extends the V1 runner, on CPU and CUDA
+    register()
+    worker = "SpeechCPUWorker" if current_platform.is_cpu() else "SpeechCUDAWorker"
+    optional: dict[str, Any] = {
+        "max_num_batched_tokens": options.max_num_batched_tokens,
+        "max_model_len": options.max_model_len,
+        "kv_cache_memory_bytes": options.kv_cache_bytes,
+        "block_size": options.block_size,
+        "num_gpu_blocks_override": options.num_kv_blocks,
+    }
+    arguments = AsyncEngineArgs(
+        model=str(checkpoint),
+        config_format=VOXCPM2_FORMAT,
+        load_format=VOXCPM2_FORMAT,
+        skip_tokenizer_init=True,
+        worker_cls=f"models.runtime.worker.{worker}",
+        additional_config={AUDIO_ENDPOINT_KEY: endpoint},
+        dtype=read_config(checkpoint).dtype if options.dtype == "auto" else options.dtype,
+        max_num_seqs=options.max_num_seqs,
+        gpu_memory_utilization=options.gpu_memory_utilization,
+        tensor_parallel_size=options.tensor_parallel_size,
+        enable_prefix_caching=options.prefix_caching,
+        enforce_eager=True,
+        async_scheduling=False,  # a stop must be known before the next step draws from a request's generator
+        scheduling_policy="fcfs",  # bounds the requests that hold slots by max_num_seqs
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+    return AsyncLLM.from_engine_args(arguments)

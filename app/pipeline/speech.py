@@ -1,0 +1,87 @@
+"""From a request to a stream of patches: the order of the pipeline's stages.
+
+text and audio -> `voices.reference` (latents) -> `models.voxcpm2.prompt` (ids) -> `engine` (patches)
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from app.errors import InvalidRequest
+from app.pipeline.engine import Generation, SpeechEngine, SpeechPatch
+from app.voices.reference import AudioClip, ReferenceCache
+from models.voxcpm2.prompt import Conditioning, Prompt, PromptBuilder
+from models.voxcpm2.tokenizer import TextTokenizer
+
+
+@dataclass(frozen=True)
+class SpeechRequest:
+    """One text to speak.
+
+    Attributes:
+        text: what to say.
+        generation: how.
+        reference: a voice to imitate.
+        prompt: audio to continue, which says `prompt_text`.
+    """
+
+    text: str
+    generation: Generation
+    reference: AudioClip | None = None
+    prompt: AudioClip | None = None
+    prompt_text: str = ""
+
+
+class SpeechPipeline:
+    """Speech from one engine."""
+
+    def __init__(self, engine: SpeechEngine, tokenizer: TextTokenizer) -> None:
+        config = engine.config
+        self.engine = engine
+        self._references = ReferenceCache(engine)
+        self._builder = PromptBuilder(
+            tokenizer, config.lm_config.vocab_size, (config.patch_size, config.feat_dim)
+        )
+
+    @property
+    def sample_rate(self) -> int:
+        """Rate of the PCM in Hz."""
+        return self.engine.config.sample_rate
+
+    async def prepare(self, request: SpeechRequest) -> Prompt:
+        """Lay a request out, its audio encoded.
+
+        Raises:
+            InvalidRequest: there is nothing to say, audio and its text do not come together, or the request
+                is longer than the model's context.
+        """
+        if not request.text.strip():
+            raise InvalidRequest("the text is empty: give at least one word", "input")
+        if (request.prompt is None) != (not request.prompt_text):
+            raise InvalidRequest("prompt audio and prompt text belong together: give both or neither")
+        conditioning = Conditioning(
+            reference=await self._references.encode(request.reference, "right")
+            if request.reference
+            else None,
+            prompt=await self._references.encode(request.prompt, "left") if request.prompt else None,
+            prompt_text=request.prompt_text,
+        )
+        try:
+            prompt = self._builder.build(request.text, conditioning)
+        except ValueError as error:
+            raise InvalidRequest(str(error), "input") from error
+        limit = self.engine.max_model_len
+        if len(prompt.token_ids) >= limit:
+            raise InvalidRequest(
+                f"text and audio take {len(prompt.token_ids)} positions of the model's {limit}, which leaves "
+                "none for speech: shorten the text or the audio",
+                "input",
+            )
+        return prompt
+
+    async def speak(self, prompt: Prompt, generation: Generation) -> AsyncGenerator[SpeechPatch, None]:
+        """Patches of a prepared request, each as soon as it is there."""
+        await self.engine.check()
+        async with aclosing(self.engine.generate(prompt, generation)) as patches:
+            async for patch in patches:
+                yield patch

@@ -1,0 +1,1 @@
+"""Voices: the audio that speech imitates or continues."""

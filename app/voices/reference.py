@@ -1,0 +1,107 @@
+"""Conditioning audio: decoded, checked, brought to the AudioVAE's rate, padded, and encoded once.
+
+Reference audio is padded on the right and prompt audio on the left, so that a prompt's last sample is the
+last before generated speech. Encoded latents are kept by content hash.
+"""
+
+import hashlib
+import io
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import soxr
+
+from app.errors import InvalidRequest
+from models.voxcpm2.config import VoxCPM2ModelConfig
+from models.voxcpm2.prompt import Patches
+
+MIN_SECONDS = 0.1  # less is no voice
+MAX_SECONDS = 60.0  # more adds nothing to a voice, and costs 6.25 positions a second
+MAX_CACHED_CLIPS = 256  # of some 10 to 400 kB each
+PCM_FORMATS = "WAV, FLAC, OGG or MP3"
+
+Floats = npt.NDArray[np.float32]
+
+
+class AudioEncoder(Protocol):
+    """What encodes: the engine."""
+
+    config: VoxCPM2ModelConfig
+
+    async def encode_audio(self, samples: Floats) -> Patches:
+        """Whole patches of mono samples to latents."""
+        ...
+
+
+@dataclass(frozen=True)
+class AudioClip:
+    """Mono float32 samples at `rate` Hz."""
+
+    samples: Floats
+    rate: int
+
+
+def read_clip(source: Path | bytes, param: str | None = None) -> AudioClip:
+    """Decode an audio file, mixing channels down.
+
+    Raises:
+        InvalidRequest: it is not readable audio, too short or too long, silent or not finite.
+    """
+    stream: BinaryIO | Path = io.BytesIO(source) if isinstance(source, bytes) else source
+    try:
+        with soundfile.SoundFile(stream) as file:
+            seconds = file.frames / file.samplerate
+            if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+                raise InvalidRequest(
+                    f"the audio lasts {seconds:.2f} s: give between {MIN_SECONDS:g} and {MAX_SECONDS:g} s",
+                    param,
+                )
+            samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
+            rate = file.samplerate
+    except (soundfile.LibsndfileError, OSError) as error:
+        raise InvalidRequest(f"the audio cannot be read ({error}): give {PCM_FORMATS}", param) from error
+    if not np.isfinite(samples).all():
+        raise InvalidRequest("the audio holds values that are not finite numbers: export it again", param)
+    if not samples.any():
+        raise InvalidRequest("the audio is silent: record it again", param)
+    return AudioClip(samples.astype(np.float32), rate)
+
+
+def to_patches(clip: AudioClip, config: VoxCPM2ModelConfig, padding: Literal["left", "right"]) -> Floats:
+    """Samples at the AudioVAE's input rate, padded with zeros to whole patches.
+
+    The resampler and the length of its result are librosa's, hence the reference implementation's.
+    """
+    rate = config.audio_vae_config.sample_rate
+    samples = clip.samples
+    if clip.rate != rate:
+        length = math.ceil(samples.size * rate / clip.rate)
+        samples = soxr.resample(samples, clip.rate, rate, quality="HQ")[:length]
+        samples = np.pad(samples, (0, length - samples.size))
+    missing = -samples.size % config.patch_input_samples
+    return np.pad(samples, (missing, 0) if padding == "left" else (0, missing)).astype(np.float32)
+
+
+class ReferenceCache:
+    """Latents of conditioning audio, each clip encoded once; the least recently used are forgotten."""
+
+    def __init__(self, encoder: AudioEncoder) -> None:
+        self._encoder = encoder
+        self._latents: OrderedDict[bytes, Patches] = OrderedDict()
+
+    async def encode(self, clip: AudioClip, padding: Literal["left", "right"]) -> Patches:
+        """Latents `[patches, patch_size, feat_dim]` of a clip."""
+        samples = to_patches(clip, self._encoder.config, padding)
+        key = hashlib.sha256(samples.tobytes()).digest()
+        if key not in self._latents:
+            self._latents[key] = await self._encoder.encode_audio(samples)
+            if len(self._latents) > MAX_CACHED_CLIPS:
+                self._latents.popitem(last=False)
+        self._latents.move_to_end(key)
+        return self._latents[key]

@@ -1,0 +1,1 @@
+"""The model half of voxserve: an out-of-tree vLLM plug-in. It never imports `app`."""

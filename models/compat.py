@@ -1,0 +1,136 @@
+"""The only door to vLLM symbols outside its public surface.
+
+Everything here was read from one version of vLLM and is pinned to it: importing this module under another one
+is an error, and `tests/contract/` asserts each symbol and signature, so that a bump fails there, by name.
+
+Ledger (symbol; why we need it; remove when):
+
+* `CPUWorker`, `Worker`; a worker class is how a plug-in brings its own runner; when vLLM takes a runner class.
+* `GPUModelRunner._update_states`; requests enter and leave here; when `ModelState` of the V2 runner reaches CPU.
+* `GPUModelRunner._init_model_kwargs`; extra inputs of a forward, dummy runs included; likewise.
+* `GPUModelRunner._dummy_run`; says how many positions a dummy forward has; likewise.
+* `GPUModelRunner._sample`; our tokens come from the patch, not from logits; likewise.
+* `GPUModelRunner.input_batch`, `query_start_loc`, `discard_request_mask`; what a step computes; likewise.
+* `SamplerOutput`; the answer of `_sample`; likewise.
+* `BaseModelLoader`, `register_model_loader`; two weight files in one directory; when vLLM loads such layouts.
+* `register_config_parser`; a `config.json` without `model_type`; when the release has one.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import vllm
+from vllm import ModelRegistry
+from vllm.v1.outputs import SamplerOutput
+
+if TYPE_CHECKING:
+    import torch
+    from vllm.config import ModelConfig
+
+    from models.runtime.runner import SpeechRunner
+
+SUPPORTED_VLLM = "0.32"
+
+if not vllm.__version__.startswith(f"{SUPPORTED_VLLM}."):
+    raise ImportError(
+        f"voxserve is pinned to vLLM {SUPPORTED_VLLM}, but {vllm.__version__} is installed: run `make setup`"
+    )
+
+
+def register_architecture(architecture: str, path: str) -> None:
+    """Make vLLM resolve `architecture` to the class at `package:Class`. Idempotent."""
+    if architecture not in ModelRegistry.models:
+        ModelRegistry.register_model(architecture, path)
+
+
+def register_voxcpm2_format(name: str) -> None:
+    """Register VoxCPM2's config parser and weight loader under `name`. Idempotent."""
+    from vllm.model_executor import model_loader  # noqa: PLC0415 (heavy; only when vLLM starts)
+    from vllm.transformers_utils import config as vllm_config  # noqa: PLC0415
+
+    from models.voxcpm2.hf_config import VoxCPM2ConfigParser  # noqa: PLC0415
+
+    if name not in vllm_config._CONFIG_FORMAT_TO_CONFIG_PARSER:
+        vllm_config.register_config_parser(name)(VoxCPM2ConfigParser)
+    if name not in model_loader._LOAD_FORMAT_TO_MODEL_LOADER:
+        model_loader.register_model_loader(name)(_checkpoint_loader())
+
+
+def _checkpoint_loader() -> type[Any]:
+    from vllm.model_executor.model_loader.base_loader import BaseModelLoader  # noqa: PLC0415
+
+    class CheckpointLoader(BaseModelLoader):  # type: ignore[misc]
+        """Loads a local VoxCPM2 checkpoint directory, checked tensor by tensor."""
+
+        def download_model(self, model_config: "ModelConfig") -> None:
+            """Nothing to do: `checkpoint.resolve` has made the directory."""
+
+        def load_weights(self, model: Any, model_config: "ModelConfig") -> None:
+            """Fill `model` from the directory `model_config.model`."""
+            from models.voxcpm2.weights import read_checkpoint  # noqa: PLC0415 (imports torch)
+
+            model.load_weights(read_checkpoint(Path(model_config.model)).items())
+
+    return CheckpointLoader
+
+
+class SpeechRunnerMixin:
+    """Turns vLLM's V1 model runner, of CPU or CUDA, into one that drives a `SpeechRunner`."""
+
+    speech: "SpeechRunner"
+    _dummy_tokens: int = 0
+
+    # What the runner beneath provides.
+    model: Any
+    input_batch: Any
+    query_start_loc: Any
+    discard_request_mask: Any
+    vllm_config: Any
+    device: "torch.device"
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """Load the model, then allocate its slots."""
+        from models.runtime.runner import SpeechRunner  # noqa: PLC0415 (imports the model)
+
+        super().load_model(*args, **kwargs)  # type: ignore[misc]
+        self.speech = SpeechRunner(self.model, self.vllm_config, self.device)
+
+    def _update_states(self, scheduler_output: Any) -> Any:
+        self.speech.update(
+            finished=scheduler_output.finished_req_ids,
+            new=[
+                (new.req_id, len(new.prompt_token_ids), new.sampling_params.extra_args)
+                for new in scheduler_output.scheduled_new_reqs
+            ],
+        )
+        return super()._update_states(scheduler_output)  # type: ignore[misc]
+
+    def _dummy_run(self, num_tokens: int, *args: Any, **kwargs: Any) -> Any:
+        self._dummy_tokens = num_tokens
+        try:
+            return super()._dummy_run(num_tokens, *args, **kwargs)  # type: ignore[misc]
+        finally:
+            self._dummy_tokens = 0
+
+    def _init_model_kwargs(self, num_reqs: int | None = None) -> dict[str, Any]:
+        if self._dummy_tokens:
+            return self.speech.prepare_dummy(self._dummy_tokens)
+        count = self.input_batch.num_reqs if num_reqs is None else num_reqs
+        bounds = self.query_start_loc.np[: count + 1]
+        return self.speech.prepare(
+            request_ids=self.input_batch.req_ids[:count],
+            starts=self.input_batch.num_computed_tokens_cpu[:count],
+            lengths=bounds[1:] - bounds[:-1],
+            emits=~self.discard_request_mask.np[:count],
+        )
+
+    def _sample(self, logits: Any, spec_decode_metadata: Any) -> SamplerOutput:
+        del logits, spec_decode_metadata
+        token_ids = self.speech.emit(self.input_batch.num_reqs)
+        return SamplerOutput(sampled_token_ids=token_ids.unsqueeze(-1), logprobs_tensors=None)
+
+
+def adopt_runner(runner: Any) -> None:
+    """Give a runner that vLLM has built the behaviour of `SpeechRunnerMixin`, before it loads a model."""
+    base = type(runner)
+    runner.__class__ = type(f"Speech{base.__name__}", (SpeechRunnerMixin, base), {})
