@@ -5,8 +5,8 @@ is an error, and `tests/contract/` asserts each symbol and signature, so that a 
 
 Ledger (symbol; why we need it; remove when):
 
-* `CPUWorker`, `Worker`; a worker class is how a plug-in brings its own runner; when vLLM takes a runner class.
-* `GPUModelRunner._update_states`; requests enter and leave here; when `ModelState` of the V2 runner reaches CPU.
+* `CPUWorker`, `Worker`; a plug-in brings its runner by its worker; when vLLM takes a runner class.
+* `GPUModelRunner._update_states`; requests enter and leave; when the V2 runner's `ModelState` reaches CPU.
 * `GPUModelRunner._init_model_kwargs`; extra inputs of a forward, dummy runs included; likewise.
 * `GPUModelRunner._dummy_run`; says how many positions a dummy forward has; likewise.
 * `GPUModelRunner._sample`; our tokens come from the patch, not from logits; likewise.

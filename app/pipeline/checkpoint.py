@@ -26,9 +26,7 @@ def resolve_checkpoint(model: str, revision: str | None = None) -> Path:
     path = Path(model).expanduser()
     if path.is_dir():
         if revision:
-            raise CheckpointError(
-                f"{model} is a directory, so the revision {revision!r} means nothing: drop it"
-            )
+            raise CheckpointError(f"{model} is a directory, so a revision means nothing: drop it")
         return path
     if path.is_absolute() or model.startswith((".", "~")):
         raise CheckpointError(
@@ -45,6 +43,6 @@ def resolve_checkpoint(model: str, revision: str | None = None) -> Path:
         ) from error
     except HfHubHTTPError as error:
         raise CheckpointError(
-            f"the hub refused {model}{f' at {revision}' if revision else ''}: {error}. Check the name and the "
-            "revision, and set HF_TOKEN for a gated repository"
+            f"the hub refused {model}{f' at {revision}' if revision else ''}: {error}. Check the name "
+            "and the revision, and set HF_TOKEN for a gated repository"
         ) from error

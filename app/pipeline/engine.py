@@ -35,6 +35,8 @@ from models.voxcpm2.prompt import Patches, Prompt, SpeechParams
 
 AUDIO_ENDPOINT_KEY = "voxserve_audio_endpoint"  # read by models.runtime.runner
 LAST_PATCHES_TIMEOUT_S = 30.0  # between the engine's word that a request is finished and its last patch
+SHUTDOWN_TIMEOUT_S = 20.0  # for the engine's processes to leave by themselves; then they are killed
+CPU_BLOCK_SIZE = 32  # the smallest the CPU kernels take; vLLM's 128 would leave most prefixes uncached
 
 Floats = npt.NDArray[np.float32]
 
@@ -173,7 +175,7 @@ class SpeechEngine:
 
     async def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes."""
-        return await self._llm.reset_prefix_cache()  # type: ignore[no-any-return]
+        return await self._llm.reset_prefix_cache()
 
     async def check(self) -> None:
         """Raise `EngineDead` if the engine is."""
@@ -182,12 +184,12 @@ class SpeechEngine:
 
     async def shutdown(self) -> None:
         """End the engine's processes. Running generators end with an error."""
-        await asyncio.to_thread(self._llm.shutdown)
+        await asyncio.to_thread(self._llm.shutdown, SHUTDOWN_TIMEOUT_S)
         await self._receiver.close()
 
     async def _call(self, method: str, *args: Any) -> list[Any]:
         try:
-            return await self._llm.collective_rpc(method, args=args)  # type: ignore[no-any-return]
+            return await self._llm.collective_rpc(method, args=args)
         except EngineDeadError as error:
             raise EngineDead("the speech engine died: the service restarts, try again in a minute") from error
 
@@ -270,7 +272,7 @@ def _build(checkpoint: Path, options: EngineOptions, endpoint: str) -> AsyncLLM:
         "max_num_batched_tokens": options.max_num_batched_tokens,
         "max_model_len": options.max_model_len,
         "kv_cache_memory_bytes": options.kv_cache_bytes,
-        "block_size": options.block_size,
+        "block_size": options.block_size or (CPU_BLOCK_SIZE if current_platform.is_cpu() else None),
         "num_gpu_blocks_override": options.num_kv_blocks,
     }
     arguments = AsyncEngineArgs(

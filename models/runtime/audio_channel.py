@@ -31,14 +31,14 @@ class AudioSender:
     """The worker's end."""
 
     def __init__(self, endpoint: str) -> None:
-        self._socket = zmq.Context.instance().socket(zmq.PUSH)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, 0)  # a step never waits for the API process
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(endpoint)
 
     def send(self, labels: Sequence[PatchLabel], rows: Floats) -> None:
         """Send one step: `rows` is float32 `[len(labels), width]`."""
-        self._socket.send_multipart((msgspec.msgpack.encode(labels), np.ascontiguousarray(rows)))
+        self._socket.send_multipart((msgspec.msgpack.encode(labels), np.ascontiguousarray(rows).data))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class SpeechRequest:
     generator: torch.Generator = field(default_factory=torch.Generator)
 
     def draw_noise(self, patch_size: int, feat_dim: int) -> Tensor:
-        """The start of the next patch: float32 `[patch_size, feat_dim]`, drawn frames last as the reference."""
+        """The start of the next patch: float32 `[patch_size, feat_dim]`; frames are drawn last."""
         noise = torch.randn((1, feat_dim, patch_size), generator=self.generator)
         return noise[0].T * self.params.temperature
 

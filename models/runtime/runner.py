@@ -49,6 +49,7 @@ class SpeechRunner:
     """Slots, requests and step inputs of one worker."""
 
     def __init__(self, model: VoxCPM2ForTextToSpeech, vllm_config: VllmConfig, device: torch.device) -> None:
+        torch.backends.cudnn.allow_tf32 = False  # the AudioVAE is float32: TF32 would leave it 10 bits
         model.precompute_fused_qkv()
         self.model = model
         self.device = device

@@ -1,7 +1,7 @@
-"""vLLM workers that run speech: the stock worker of the device, with our runner and two calls of our own.
+"""vLLM workers that run speech: the device's stock worker with our runner and two calls.
 
-Named to vLLM by `worker_cls="models.runtime.worker.SpeechCPUWorker"` or `...SpeechCUDAWorker`. The API process
-reaches the extra methods through `collective_rpc`.
+vLLM finds them by name, `worker_cls="models.runtime.worker.SpeechCPUWorker"`; the API process reaches their
+extra methods through `collective_rpc`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,11 @@ class SpeechWorkerMixin:
         Returns:
             float32 latents `[patches, patch_size, feat_dim]`.
         """
-        return self.model_runner.speech.encode_audio(pcm)  # type: ignore[no-any-return]
+        return self.model_runner.speech.encode_audio(pcm)
 
     def speech_stats(self) -> "SpeechStats":
         """Counters of the request state on this worker."""
-        return self.model_runner.speech.stats()  # type: ignore[no-any-return]
+        return self.model_runner.speech.stats()
 
 
 if current_platform.is_cpu():

@@ -57,7 +57,7 @@ class AudioVAE(nn.Module):
         """
         padding = -audio.shape[-1] % self.config.encoder_hop
         samples = pad(audio, (0, padding)).unsqueeze(1)
-        return self.encoder(samples, ZeroContext())  # type: ignore[no-any-return]
+        return self.encoder(samples, ZeroContext())
 
     def decode(self, latents: Tensor, noise: Tensor | None = None) -> Tensor:
         """Whole utterances, from silence. Arguments and errors as of `decode_step`.

@@ -70,7 +70,7 @@ class DecoderBlock(nn.Module):
 
     def forward(self, signal: Tensor, context: DecoderContext) -> Tensor:
         """`[B, C, L]` to `[B, C // 2, L * stride]`."""
-        return self.block(signal, context)  # type: ignore[no-any-return]
+        return self.block(signal, context)
 
 
 class SampleRateCondition(nn.Module):
@@ -110,7 +110,7 @@ class SampleRateCondition(nn.Module):
             signal = torch.cat((signal, condition), dim=1)
         else:
             signal = torch.addcmul(self._row(self.bias_embed), signal, self._row(self.scale_embed))
-        return self.out_layer(signal)  # type: ignore[no-any-return]
+        return self.out_layer(signal)
 
     def _row(self, table: nn.Embedding) -> Tensor:
         return table.weight[None, self.bucket, :, None]

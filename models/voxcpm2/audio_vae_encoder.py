@@ -35,7 +35,7 @@ class EncoderBlock(nn.Module):
 
     def forward(self, signal: Tensor, context: LeftContext) -> Tensor:
         """`[B, C, L]` to `[B, 2C, L / stride]`."""
-        return self.block(signal, context)  # type: ignore[no-any-return]
+        return self.block(signal, context)
 
 
 class Encoder(nn.Module):
@@ -57,4 +57,4 @@ class Encoder(nn.Module):
 
     def forward(self, samples: Tensor, context: LeftContext) -> Tensor:
         """Samples `[B, 1, N]`, N a multiple of the hop, to means `[B, D, N / hop]`."""
-        return self.fc_mu(self.block(samples, context), context)  # type: ignore[no-any-return]
+        return self.fc_mu(self.block(samples, context), context)

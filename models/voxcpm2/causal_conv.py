@@ -141,7 +141,7 @@ class ResidualUnit(nn.Module):
 
     def forward(self, signal: Tensor, context: LeftContext) -> Tensor:
         """`[B, channels, L]` to the same shape."""
-        return signal + self.block(signal, context)  # type: ignore[no-any-return]
+        return signal + self.block(signal, context)
 
 
 def residual_units(channels: int, depthwise: bool) -> list[nn.Module]:

@@ -31,4 +31,5 @@ def prompt_ids(patches: npt.NDArray[np.float32], text_vocab_size: int) -> npt.ND
     """Ids of patches `[N, patch_size, feat_dim]`: `[N]`, in `[text_vocab_size, 2**31 - 1)`."""
     values = np.ascontiguousarray(patches, dtype=np.float32).reshape(len(patches), -1)
     mixed = (values.view(np.int32).astype(np.int64) * multipliers(values.shape[1])).sum(axis=1)
-    return text_vocab_size + ((mixed >> HASH_SHIFT) & HASH_MASK) % (ID_LIMIT - text_vocab_size)
+    hashed: npt.NDArray[np.int64] = (mixed >> HASH_SHIFT) & HASH_MASK
+    return text_vocab_size + hashed % (ID_LIMIT - text_vocab_size)

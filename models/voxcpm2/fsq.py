@@ -19,4 +19,4 @@ class FiniteScalarQuantizer(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """`[..., hidden_size]` to `[..., hidden_size]`."""
         bounded = torch.tanh(self.in_proj(hidden))
-        return self.out_proj(torch.round(bounded * self.scale) / self.scale)  # type: ignore[no-any-return]
+        return self.out_proj(torch.round(bounded * self.scale) / self.scale)

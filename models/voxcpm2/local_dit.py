@@ -39,7 +39,7 @@ class TimeMLP(nn.Module):
 
     def forward(self, embedding: Tensor) -> Tensor:
         """`[..., H]` to `[..., H]`."""
-        return self.linear_2(F.silu(self.linear_1(embedding)))  # type: ignore[no-any-return]
+        return self.linear_2(F.silu(self.linear_1(embedding)))
 
 
 class LocalDiT(nn.Module):
@@ -71,7 +71,7 @@ class LocalDiT(nn.Module):
         widths = widths if self.mean_mode else torch.zeros_like(widths)
         time = self.time_mlp(sinusoidal_embedding(times.reshape(-1), self.hidden_size))
         width = self.delta_time_mlp(sinusoidal_embedding(widths.reshape(-1), self.hidden_size))
-        return (time + width).view(n, steps, self.hidden_size)  # type: ignore[no-any-return]
+        return (time + width).view(n, steps, self.hidden_size)
 
     def embed_context(self, mu: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens that stay the same over a solve.
@@ -89,4 +89,4 @@ class LocalDiT(nn.Module):
         """Velocity of `noisy` `[N, patch_size, feat_dim]` at time tokens `[N, H]`: same shape as `noisy`."""
         mu, condition = context
         tokens = torch.cat((mu, time.unsqueeze(1), condition, self.in_proj(noisy)), dim=1)
-        return self.out_proj(self.decoder(tokens)[:, -self.patch_size :])  # type: ignore[no-any-return]
+        return self.out_proj(self.decoder(tokens)[:, -self.patch_size :])

@@ -21,4 +21,4 @@ class LocalEncoder(nn.Module):
         """Patches `[N, patch_size, feat_dim]` to embeddings `[N, encoder hidden]`."""
         token = self.special_token[0].expand(patches.shape[0], 1, -1)
         hidden = self.encoder(torch.cat((token, self.in_proj(patches)), dim=1))
-        return hidden[:, 0]  # type: ignore[no-any-return]
+        return hidden[:, 0]

@@ -46,7 +46,7 @@ class LocalAttention(nn.Module):
         out = F.scaled_dot_product_attention(
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), enable_gqa=True
         )
-        return self.o_proj(out.transpose(1, 2).reshape(n, length, -1))  # type: ignore[no-any-return]
+        return self.o_proj(out.transpose(1, 2).reshape(n, length, -1))
 
     def _project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.qkv_proj is not None:
@@ -70,7 +70,7 @@ class LocalMLP(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """`[..., H]` to `[..., H]`."""
-        return self.down_proj(F.silu(self.gate_proj(hidden)) * self.up_proj(hidden))  # type: ignore[no-any-return]
+        return self.down_proj(F.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
 
 
 class LocalLayer(nn.Module):
@@ -105,4 +105,4 @@ class MiniCPM4Local(nn.Module):
         """`[N, length, H]` embeddings to `[N, length, H]` hidden states."""
         for layer in self.layers:
             hidden = layer(hidden, self.cos, self.sin)
-        return self.norm(hidden)  # type: ignore[no-any-return]
+        return self.norm(hidden)

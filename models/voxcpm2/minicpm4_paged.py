@@ -5,7 +5,7 @@ together. Tensor parallelism is that of vLLM's parallel linear layers. RoPE and 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +75,7 @@ class PagedAttention(nn.Module):
         if rotary is not None:
             q = rotate(q.unflatten(-1, (-1, self.head_dim)), *rotary).flatten(-2)
             k = rotate(k.unflatten(-1, (-1, self.head_dim)), *rotary).flatten(-2)
-        return self.o_proj(self.attn(q.contiguous(), k.contiguous(), v.contiguous()))  # type: ignore[no-any-return]
+        return self.o_proj(self.attn(q.contiguous(), k.contiguous(), v.contiguous()))
 
 
 class PagedMLP(nn.Module):
@@ -101,7 +101,7 @@ class PagedMLP(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """`[T, H]` to `[T, H]`."""
-        return self.down_proj(self.act(self.gate_up_proj(hidden)))  # type: ignore[no-any-return]
+        return self.down_proj(self.act(self.gate_up_proj(hidden)))
 
 
 class PagedLayer(nn.Module):
@@ -141,7 +141,7 @@ class MiniCPM4PagedStack(nn.Module):
         rotary = self.rope(positions) if self.rope is not None else None
         for layer in self.layers:
             hidden = layer(hidden, rotary)
-        return self.norm(hidden)  # type: ignore[no-any-return]
+        return self.norm(hidden)
 
     def make_empty_intermediate_tensors(
         self, batch_size: int, dtype: torch.dtype, device: torch.device
@@ -167,7 +167,8 @@ class MiniCPM4PagedStack(nn.Module):
             if projection in FUSED_PROJECTIONS:
                 fused, shard = FUSED_PROJECTIONS[projection]
                 target = f"{parent}.{fused}.{leaf}"
-                parameters[target].weight_loader(parameters[target], tensor, shard)
+                parameter: Any = parameters[target]  # vLLM's layers attach a loader to each
+                parameter.weight_loader(parameter, tensor, shard)
             else:
                 target = name
                 loader = getattr(parameters[target], "weight_loader", _copy)  # set by vLLM's layers
@@ -198,7 +199,7 @@ class MiniCPM4PagedStack(nn.Module):
         """
         if self._compiled:
             return []
-        for layer in self.layers:
+        for layer in cast("Iterable[PagedLayer]", self.layers):
             layer.mlp.compile(fullgraph=True, dynamic=True)
             layer.self_attn.o_proj.compile(fullgraph=True, dynamic=True)
         self._compiled = True
@@ -218,12 +219,12 @@ class MiniCPM4PagedForVoxCPM2(MiniCPM4PagedStack):
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Text ids `[T]` to embeddings `[T, H]`, times muP's scale."""
-        return self.embed_tokens(input_ids) * self.config.embedding_scale  # type: ignore[no-any-return]
+        return self.embed_tokens(input_ids) * self.config.embedding_scale
 
     def forward(
         self, input_ids: Tensor | None, positions: Tensor, inputs_embeds: Tensor | None = None
     ) -> Tensor:
-        """Hidden states `[T, H]` of `inputs_embeds` `[T, H]`, or of text ids `[T]` where those are not given."""
+        """Hidden states `[T, H]` of `inputs_embeds` `[T, H]`, or else of text ids `[T]`."""
         if inputs_embeds is None:
             assert input_ids is not None
             inputs_embeds = self.embed_input_ids(input_ids)
