@@ -53,21 +53,31 @@ class GenerationFailed(VoxserveError):
 
 @dataclass(frozen=True)
 class Wire:
-    """An error on the wire: HTTP status, OpenAI error type and code."""
+    """An error on the wire: HTTP status, OpenAI error type and code, and when to try again."""
 
     status: int
     type: str
     code: str
+    retry_after_s: int | None = None
+
+
+ENGINE_START_RETRY_S = 5  # a start takes about a minute; polling more often than this tells nobody more
+ENGINE_DEAD_RETRY_S = 30  # the process has to come back first
 
 
 WIRE: dict[type[VoxserveError], Wire] = {
     InvalidRequest: Wire(400, "invalid_request_error", "invalid_request"),
     UnsupportedVoice: Wire(400, "invalid_request_error", "unsupported_voice"),
     UnknownModel: Wire(404, "invalid_request_error", "model_not_found"),
-    EngineStarting: Wire(503, "server_error", "engine_starting"),
-    EngineDead: Wire(503, "server_error", "engine_dead"),
+    EngineStarting: Wire(503, "server_error", "engine_starting", ENGINE_START_RETRY_S),
+    EngineDead: Wire(503, "server_error", "engine_dead", ENGINE_DEAD_RETRY_S),
     GenerationFailed: Wire(500, "server_error", "generation_failed"),
 }
+
+
+def wire_of(error: VoxserveError) -> Wire:
+    """The table's entry of the error's class, or of the nearest class above it."""
+    return next(WIRE[cls] for cls in type(error).__mro__ if cls in WIRE)
 
 
 def error_body(message: str, type_: str, code: str | None, param: str | None = None) -> dict[str, object]:

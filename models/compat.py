@@ -13,6 +13,7 @@ Ledger (symbol; why we need it; remove when):
 * `GPUModelRunner.input_batch`, `query_start_loc`, `discard_request_mask`; what a step computes; likewise.
 * `SamplerOutput`; the answer of `_sample`; likewise.
 * `BaseModelLoader`, `register_model_loader`; two weight files in one directory; when vLLM loads such layouts.
+* `AsyncLLM.output_handler`; cancelled before a shutdown, which it would report as a failure; when vLLM does.
 * `register_config_parser`; a `config.json` without `model_type`; when the release has one.
 """
 
@@ -72,6 +73,12 @@ def _checkpoint_loader() -> type[Any]:
             model.load_weights(read_checkpoint(Path(model_config.model)).items())
 
     return CheckpointLoader
+
+
+def stop_output_handler(llm: Any) -> None:
+    """Cancel the task that reads an `AsyncLLM`'s engine: to it a wanted shutdown would be an error."""
+    if llm.output_handler is not None:
+        llm.output_handler.cancel()
 
 
 class SpeechRunnerMixin:

@@ -79,7 +79,7 @@ find_python() {
             return
         fi
     done
-    die "no Python 3.11 or 3.12 found (python3 is $(python3 -V 2>&1 || echo missing))" \
+    die "no Python 3.11 or 3.12 found (python3 is $(python3 -V 2>/dev/null || echo missing))" \
         "Debian 12: apt-get install python3.11 python3.11-venv python3.11-dev" \
         "elsewhere: install one with pyenv or uv, then PYTHON=/path/to/python3.11 make setup"
 }
@@ -187,7 +187,10 @@ install_lock() {
     torch=$(sed -n '/^torch==.*+cpu$/p' "$1")
     # The CPU build is not in the default index: pip's own sources first (a local wheel), then PyTorch's.
     if [[ -n $torch ]]; then
-        pip_install "$torch" || pip_install --index-url "$TORCH_CPU_INDEX" "$torch" || explain_pip_failure
+        pip_install "$torch" || {
+            say "  $torch is not in pip's own index, trying $TORCH_CPU_INDEX"
+            pip_install --index-url "$TORCH_CPU_INDEX" "$torch" || explain_pip_failure
+        }
     fi
     pip_install --only-binary :all: --requirement "$1" || explain_pip_failure
     cp "$1" "$STAMPS/${1##*/}"

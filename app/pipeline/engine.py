@@ -27,6 +27,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from app.errors import EngineDead, GenerationFailed
+from models import compat
 from models.plugin import VOXCPM2_FORMAT, register
 from models.runtime.audio_channel import AudioReceiver, ReceivedPatch
 from models.voxcpm2 import limits
@@ -35,6 +36,7 @@ from models.voxcpm2.prompt import Patches, Prompt, SpeechParams
 
 AUDIO_ENDPOINT_KEY = "voxserve_audio_endpoint"  # read by models.runtime.runner
 LAST_PATCHES_TIMEOUT_S = 30.0  # between the engine's word that a request is finished and its last patch
+DEAD = "the speech engine died: the service restarts, try again in a minute"
 SHUTDOWN_TIMEOUT_S = 20.0  # for the engine's processes to leave by themselves; then they are killed
 CPU_BLOCK_SIZE = 32  # the smallest the CPU kernels take; vLLM's 128 would leave most prefixes uncached
 
@@ -94,7 +96,7 @@ class SpeechEngine:
     """Speech from one checkpoint."""
 
     def __init__(self, llm: AsyncLLM, receiver: AudioReceiver, config: VoxCPM2ModelConfig) -> None:
-        self._llm = llm
+        self._llm: AsyncLLM | None = llm
         self._receiver = receiver
         self._names = itertools.count()
         self.config = config
@@ -121,7 +123,7 @@ class SpeechEngine:
     @property
     def errored(self) -> bool:
         """Whether the engine is dead."""
-        return self._llm.errored
+        return self._llm is None or self._llm.errored
 
     @property
     def running(self) -> int:
@@ -173,31 +175,41 @@ class SpeechEngine:
         """Counters of the request state, one record a worker."""
         return await self._call("speech_stats")
 
+    async def run_dummy_step(self) -> None:
+        """A forward without requests, as vLLM runs them to profile memory."""
+        await self._call("execute_dummy_batch")
+
     async def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes."""
-        return await self._llm.reset_prefix_cache()
+        return await self._live.reset_prefix_cache()
 
-    async def check(self) -> None:
-        """Raise `EngineDead` if the engine is."""
-        if self.errored:
-            raise EngineDead("the speech engine died: the service restarts, try again in a minute")
+    @property
+    def _live(self) -> AsyncLLM:
+        """The engine, or `EngineDead`."""
+        if self._llm is None or self._llm.errored:
+            raise EngineDead(DEAD)
+        return self._llm
 
     async def shutdown(self) -> None:
-        """End the engine's processes. Running generators end with an error."""
-        await asyncio.to_thread(self._llm.shutdown, SHUTDOWN_TIMEOUT_S)
+        """End the engine's processes. Running generators end with an error. Idempotent."""
+        if self._llm is None:
+            return
+        llm, self._llm = self._llm, None
+        compat.stop_output_handler(llm)
+        await asyncio.to_thread(llm.shutdown, SHUTDOWN_TIMEOUT_S)
         await self._receiver.close()
 
     async def _call(self, method: str, *args: Any) -> list[Any]:
         try:
-            return await self._llm.collective_rpc(method, args=args)
+            return await self._live.collective_rpc(method, args=args)
         except EngineDeadError as error:
-            raise EngineDead("the speech engine died: the service restarts, try again in a minute") from error
+            raise EngineDead(DEAD) from error
 
     async def _run(self, name: str, prompt: Prompt, generation: Generation) -> int:
         """Drive the request to its end; returns how many tokens, hence patches, it made."""
         last: RequestOutput | None = None
         try:
-            async for output in self._llm.generate(
+            async for output in self._live.generate(
                 TokensPrompt(prompt_token_ids=prompt.token_ids, cache_salt=prompt.cache_salt)
                 if prompt.cache_salt
                 else TokensPrompt(prompt_token_ids=prompt.token_ids),
@@ -206,7 +218,7 @@ class SpeechEngine:
             ):
                 last = output
         except EngineDeadError as error:
-            raise EngineDead("the speech engine died: the service restarts, try again in a minute") from error
+            raise EngineDead(DEAD) from error
         except asyncio.CancelledError:
             raise
         except Exception as error:

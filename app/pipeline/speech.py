@@ -81,7 +81,6 @@ class SpeechPipeline:
 
     async def speak(self, prompt: Prompt, generation: Generation) -> AsyncGenerator[SpeechPatch, None]:
         """Patches of a prepared request, each as soon as it is there."""
-        await self.engine.check()
         async with aclosing(self.engine.generate(prompt, generation)) as patches:
             async for patch in patches:
                 yield patch

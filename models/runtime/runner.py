@@ -85,6 +85,7 @@ class SpeechRunner:
         request = self.pool.admit(request_id, prompt_length, params, num_steps=len(times))
         slot = request.slot
         self.state.cfg[slot] = params.cfg
+        self.state.times[slot] = 0
         self.state.widths[slot] = 0
         self.state.times[slot, : len(times)] = times.to(self.device)
         self.state.widths[slot, : len(widths)] = widths.to(self.device)
@@ -235,7 +236,7 @@ class SpeechRunner:
         for request, start, length in zip(requests, starts.tolist(), lengths.tolist(), strict=True):
             if not request.computed:
                 self._cached_positions += start
-            self._recomputed_positions += max(0, request.computed - start)
+            self._recomputed_positions += max(0, min(request.computed, start + length) - start)
             request.computed = max(request.computed, start + length)
 
     # -- pieces --------------------------------------------------------------------------------------------

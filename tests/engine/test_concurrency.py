@@ -8,6 +8,7 @@ import psutil
 from app.pipeline.engine import Generation
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from tests.engine.conftest import MAX_NUM_SEQS
+from tests.support.margins import NOISE, load_dense_model, smallest_margin
 from tests.support.workload import Spoken, assert_same, mixed_requests, speak
 
 SHORT_REQUESTS = 500
@@ -25,6 +26,13 @@ async def wait_idle(pipeline: SpeechPipeline) -> dict[str, int]:
                 return stats
             # The engine learns of an ended request in its next step, which a new one brings about.
             await speak(pipeline, SpeechRequest("Hello.", Generation(seed=0, steps=2, max_patches=1)))
+
+
+async def test_no_request_tosses_a_coin(pipeline: SpeechPipeline, alone: list[Spoken]) -> None:
+    """Else a comparison below would fail, or pass, by luck."""
+    model = load_dense_model()
+    for request, answer in zip(mixed_requests(), alone, strict=True):
+        assert smallest_margin(model, await pipeline.prepare(request), answer) > NOISE
 
 
 async def test_sixteen_mixed_requests(pipeline: SpeechPipeline, alone: list[Spoken]) -> None:
@@ -92,6 +100,15 @@ async def test_a_cancelled_request_stops_computing(pipeline: SpeechPipeline) -> 
                 break
     stats = await wait_idle(pipeline)
     assert stats["patches"] - before["patches"] < 75
+
+
+async def test_dummy_steps_touch_nobody(pipeline: SpeechPipeline, alone: list[Spoken]) -> None:
+    """vLLM runs forwards without requests, to profile and to keep ranks in step."""
+    request = mixed_requests()[0]
+    answer = asyncio.create_task(speak(pipeline, request))
+    while not answer.done():
+        await pipeline.engine.run_dummy_step()
+    assert_same(await answer, alone[0])
 
 
 async def test_many_short_requests_leave_nothing(pipeline: SpeechPipeline) -> None:

@@ -17,9 +17,7 @@ async def two_ranks() -> AsyncIterator[SpeechPipeline]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")  # a core for each rank; CPU only
         started = await start(
-            EngineOptions(
-                max_num_seqs=MAX_NUM_SEQS, kv_cache_bytes=KV_CACHE_BYTES, tensor_parallel_size=2
-            )
+            EngineOptions(max_num_seqs=MAX_NUM_SEQS, kv_cache_bytes=KV_CACHE_BYTES, tensor_parallel_size=2)
         )
     yield started
     await started.engine.shutdown()

@@ -1,7 +1,7 @@
 """VoxCPM2 without vLLM: dense causal attention over the whole sequence, computed anew for every patch.
 
-Slow, short, and free of caches, slots and batches: what it says is the mathematics alone. Its modules have the
-names of `models.voxcpm2.scaffold`, so that the same loader fills them.
+Slow, short, and free of caches, slots and batches: what it says is the mathematics alone. Its modules have
+the names of `models.voxcpm2.scaffold`, so that the same loader fills them.
 """
 
 from collections.abc import Mapping

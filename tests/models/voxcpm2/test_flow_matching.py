@@ -1,5 +1,6 @@
 """Schedules against their formula; a batch of different requests against each of them alone."""
 
+import itertools
 import math
 
 import numpy as np
@@ -160,7 +161,7 @@ def test_equals_euler_steps_in_float64(dit: LocalDiT) -> None:
     torch.manual_seed(1)
     noise, mu, condition, *_, cfg = row = make_row(10, 2.5)
     grid, x = warped(10), noise.double()
-    for index, (time, target) in enumerate(zip(grid, grid[1:], strict=False)):
+    for index, (time, target) in enumerate(itertools.pairwise(grid)):
         if index < ZERO_INIT[10]:
             continue
         token = dit.embed_times(torch.tensor([[time]]), torch.zeros(1, 1))[:, 0]
@@ -196,7 +197,7 @@ def test_two_steps_move_the_noise_once(dit: LocalDiT) -> None:
     assert (solve_rows(dit, [row])[0] - row[0]).abs().max() > 1e-2
 
 
-def test_dtype_is_kept(dit: LocalDiT) -> None:
+def test_dtype_is_kept() -> None:
     low = LocalDiT(read_config(CHECKPOINT)).bfloat16()
     times, widths = (row.unsqueeze(0) for row in time_schedule(4, torch.bfloat16))
     noise, mu = torch.randn(1, 4, 16).bfloat16(), torch.randn(1, 128).bfloat16()

@@ -1,0 +1,86 @@
+"""Every error becomes an OpenAI error object: ours, those of validation, and those of routing."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from app.disconnect import ClientGone
+from app.errors import VoxserveError, error_body, wire_of
+
+CLIENT_GONE_STATUS = 499  # nginx's; nobody receives it, the access log shows it
+MAX_NAME_CHARS = 64  # of a field's name that a client made up
+USER_ERROR = "invalid_request_error"
+STATUS_CODES = {400: "invalid_request", 404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Let `app` answer errors as OpenAI does."""
+    app.add_exception_handler(VoxserveError, _voxserve_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientGone, _client_gone)
+
+
+def error_response(
+    status: int, body: Mapping[str, object], headers: Mapping[str, str] | None = None
+) -> Response:
+    """A JSON answer. Escaped to ASCII, since names that clients make up need not be valid Unicode."""
+    return Response(json.dumps(body), status, headers, "application/json")
+
+
+async def _voxserve_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, VoxserveError)
+    wire = wire_of(error)
+    headers = {"retry-after": str(wire.retry_after_s)} if wire.retry_after_s else None
+    return error_response(wire.status, error_body(str(error), wire.type, wire.code, error.param), headers)
+
+
+async def _validation_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    if isinstance(error.body, bytes):
+        message = "the body is not declared as JSON: send it with content-type: application/json"
+        return error_response(415, error_body(message, USER_ERROR, "unsupported_media_type"))
+    problems = error.errors()
+    message = "; ".join(dict.fromkeys(map(_describe, problems)))
+    return error_response(400, error_body(message, USER_ERROR, "invalid_request", _field(problems[0])))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = {
+        404: f"there is no {request.url.path}: /docs lists what there is",
+        405: f"{request.method} is not allowed on {request.url.path}: /docs lists what is",
+    }.get(error.status_code, str(error.detail))
+    code = STATUS_CODES.get(error.status_code)
+    return error_response(error.status_code, error_body(message, USER_ERROR, code), error.headers)
+
+
+async def _client_gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=CLIENT_GONE_STATUS)
+
+
+def _field(problem: Mapping[str, Any]) -> str | None:
+    location: Sequence[int | str] = problem["loc"]
+    names = [str(part)[:MAX_NAME_CHARS] for part in location[1:]]
+    return None if problem["type"] == "json_invalid" or not names else ".".join(names)
+
+
+def _describe(problem: Mapping[str, Any]) -> str:
+    kind, field = problem["type"], _field(problem)
+    if kind == "json_invalid":
+        return f"the body is not valid JSON ({problem['ctx']['error']} at character {problem['loc'][1]})"
+    if field is None:
+        return (
+            "the body must be a JSON object" if kind != "missing" else "the body is empty: send a JSON object"
+        )
+    if kind == "missing":
+        return f"{field} is required"
+    if kind == "extra_forbidden":
+        return f"{field} is not a parameter of this route: leave it out"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{field}: {message[:1].lower()}{message[1:]}"

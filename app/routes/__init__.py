@@ -1,0 +1,1 @@
+"""HTTP routes: thin; what they do is in the pipeline."""

@@ -1,0 +1,195 @@
+"""All settings. The one reader of the environment and of `.env`; the environment wins.
+
+Empty values count as unset. What is unknown, unparsable or contradictory stops the start with a
+`SettingsError` that names the variable and says what to do.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+ENV_FILE = ".env"
+OUR_PREFIXES = ("SPEECH_", "VOXSERVE_")  # a variable that starts so and is no setting is a typing error
+# Kubernetes sets such variables in every container beside a Service that is named `speech` or `voxserve`.
+KUBERNETES_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
+MIN_KV_CACHE_BYTES = 2**20
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used; the message has a line for each problem."""
+
+
+def _default_cache_dir() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "voxserve"
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _enough_kv_cache(value: ByteSize) -> ByteSize:
+    if value < MIN_KV_CACHE_BYTES:
+        raise ValueError("must be at least 1MiB: give bytes, or a size such as 4GiB")
+    return value
+
+
+class Settings(BaseSettings):
+    """What can be set, by variables named like the fields in capitals."""
+
+    model_config = SettingsConfigDict(env_file=ENV_FILE, env_ignore_empty=True, extra="forbid", frozen=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for all interfaces.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+        "info", description="`debug`, `info`, `warning` or `error`. vLLM's own lines come at `debug` only."
+    )
+    max_input_chars: int = Field(4096, ge=1, description="Longest text of one request, in characters.")
+    shutdown_timeout_s: int = Field(
+        30, ge=0, description="Seconds that running requests get to finish after SIGTERM or SIGINT."
+    )
+    voxserve_cache_dir: Path = Field(
+        default_factory=_default_cache_dir,
+        description="Where the built-in random checkpoint is kept.",
+        json_schema_extra={"default_text": "$XDG_CACHE_HOME/voxserve or ~/.cache/voxserve"},
+    )
+    speech_model: str | None = Field(
+        None,
+        description="Checkpoint directory or Hugging Face repository, such as `openbmb/VoxCPM2`. "
+        "Unset: a tiny random checkpoint, which speaks noise.",
+    )
+    speech_model_revision: str | None = Field(
+        None, description="Branch, tag or commit of that repository. Unset: its main branch."
+    )
+    speech_model_name: str = Field(
+        "voxcpm2",
+        min_length=1,
+        description="Name that requests give as `model`; `SPEECH_MODEL` itself works too.",
+    )
+    speech_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="`auto` (the checkpoint's own), `float32`, `bfloat16` or `float16`."
+    )
+    speech_max_num_seqs: int = Field(
+        16, ge=1, le=1024, description="Requests that run at the same time; more wait their turn."
+    )
+    speech_max_num_batched_tokens: int | None = Field(
+        None, ge=1, description="Positions that one step computes at most. Unset: vLLM's choice."
+    )
+    speech_max_model_len: int | None = Field(
+        None, ge=16, description="Positions of one request, prompt and speech. Unset: the checkpoint's limit."
+    )
+    speech_kv_cache_bytes: Annotated[ByteSize, AfterValidator(_enough_kv_cache)] | None = Field(
+        None,
+        description="Size of the KV cache on each device, such as `4GiB`. Unset: 1GiB on a CPU, and what "
+        "`SPEECH_GPU_MEMORY_UTILIZATION` leaves on a GPU.",
+    )
+    speech_gpu_memory_utilization: float = Field(
+        0.9, gt=0, le=1, description="Share of a GPU's memory that the engine takes."
+    )
+    speech_tensor_parallel_size: int = Field(1, ge=1, description="Devices that share the model.")
+    speech_prefix_caching: bool = Field(
+        True, description="Whether requests reuse the computed prefix of a voice they have in common."
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Settings":
+        if self.speech_model_revision and not self.speech_model:
+            raise ValueError(
+                "SPEECH_MODEL_REVISION is set without SPEECH_MODEL: set SPEECH_MODEL, or unset it"
+            )
+        given = self.model_fields_set
+        if self.speech_kv_cache_bytes is not None and "speech_gpu_memory_utilization" in given:
+            raise ValueError(
+                "SPEECH_KV_CACHE_BYTES and SPEECH_GPU_MEMORY_UTILIZATION both size the KV cache: unset one"
+            )
+        tokens = self.speech_max_num_batched_tokens
+        if tokens is not None and tokens < self.speech_max_num_seqs:
+            raise ValueError(
+                f"SPEECH_MAX_NUM_BATCHED_TOKENS={tokens} is less than SPEECH_MAX_NUM_SEQS="
+                f"{self.speech_max_num_seqs}, but each request needs a position a step: raise it"
+            )
+        return self
+
+    def serves(self, model: str) -> bool:
+        """Whether a request may name the speech model so."""
+        return model in (self.speech_model_name, self.speech_model)
+
+
+def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
+    """Read the settings; `overrides` (field names) win over environment and `.env`.
+
+    Raises:
+        SettingsError: they cannot be used.
+    """
+    problems = [
+        _unknown(name, "in the environment")
+        for name in os.environ
+        if _is_mistyped(name, Settings.model_fields)
+    ]
+    try:
+        settings = Settings.model_validate({}) if not overrides else Settings(**dict(overrides))  # type: ignore[arg-type]
+    except ValidationError as error:
+        problems += [_describe(tuple(e["loc"]), e["type"], e["msg"], e["input"]) for e in error.errors()]
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return settings
+
+
+def settings_table() -> str:
+    """The settings as a Markdown table."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = _default_text(field)
+        rows.append(f"| `{name.upper()}` | {f'`{default}`' if default else 'unset'} | {field.description} |")
+    return "\n".join(("| Variable | Default | Meaning |", "|---|---|---|", *rows))
+
+
+def env_example() -> str:
+    """The text of `.env.example`: every setting at its default, commented out."""
+    entries = [
+        f"# {field.description}\n#{name.upper()}={_default_text(field)}\n"
+        for name, field in Settings.model_fields.items()
+    ]
+    header = (
+        "# Copy to .env and change what you need. Variables of the environment win over this file;\n"
+        "# variables of other programs (HF_TOKEN, CUDA_VISIBLE_DEVICES) belong in the environment.\n"
+    )
+    return "\n".join((header, *entries))
+
+
+def _default_text(field: FieldInfo) -> str:
+    if isinstance(field.json_schema_extra, dict):
+        return str(field.json_schema_extra["default_text"])
+    if isinstance(field.default, bool):
+        return str(field.default).lower()
+    return "" if field.default is None else str(field.default)
+
+
+def _is_mistyped(name: str, fields: Mapping[str, FieldInfo]) -> bool:
+    return (
+        name.upper().startswith(OUR_PREFIXES)
+        and name.lower() not in fields
+        and not KUBERNETES_SERVICE_LINK.search(name)
+    )
+
+
+def _unknown(name: str, where: str) -> str:
+    near = difflib.get_close_matches(name.lower(), Settings.model_fields, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0].upper()}?" if near else "remove it"
+    return f"{name.upper()} {where} is not a setting: {hint}"
+
+
+def _describe(location: tuple[int | str, ...], kind: str, message: str, value: object) -> str:
+    message = message.removeprefix("Value error, ")
+    if not location:
+        return message
+    name = str(location[0])
+    if kind == "extra_forbidden":
+        return _unknown(name, f"in {ENV_FILE}")
+    return f"{name.upper()}={value}: {message[:1].lower()}{message[1:]}"
