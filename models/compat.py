@@ -15,6 +15,13 @@ Ledger (symbol; why we need it; remove when):
 * `BaseModelLoader`, `register_model_loader`; two weight files in one directory; when vLLM loads such layouts.
 * `AsyncLLM.output_handler`; cancelled before a shutdown, which it would report as a failure; when vLLM does.
 * `register_config_parser`; a `config.json` without `model_type`; when the release has one.
+* `AttentionBackendEnum`: `FLASH_ATTN_DIFFKV` with `is_supported_on_current_device`, `TRITON_ATTN_DIFFKV`,
+  both with `set_head_size_v`; values narrower than keys; when `Attention` chooses by `head_size_v`.
+* `MoERunner.routed_experts`: `expert_map`, and `weight_loader` with `return_success`; which experts a rank
+  has; when the mapping of experts says so. Used by `mimo_v2`, as are the next two.
+* `FusedMoEFactory`, `GateLinear`, `fused_moe_make_expert_params_mapping`; fused experts; when settled.
+* `CacheConfig.sliding_window`, set to None; full layers beside sliding ones; when vLLM reads hub fields.
+* `ModelRegistry.models`, `module_name`, `class_name`; to replace a class quietly; when the registry can.
 """
 
 from pathlib import Path
@@ -42,6 +49,48 @@ def register_architecture(architecture: str, path: str) -> None:
     """Make vLLM resolve `architecture` to the class at `package:Class`. Idempotent."""
     if architecture not in ModelRegistry.models:
         ModelRegistry.register_model(architecture, path)
+
+
+def replace_architecture(architecture: str, path: str) -> None:
+    """Make vLLM resolve an architecture that it knows itself to the class at `package:Class`. Idempotent."""
+    module, _, name = path.partition(":")
+    current = ModelRegistry.models.get(architecture)
+    if (getattr(current, "module_name", None), getattr(current, "class_name", None)) != (module, name):
+        ModelRegistry.models.pop(architecture, None)  # else vLLM warns of what is meant
+        ModelRegistry.register_model(architecture, path)
+
+
+def register_mimo_v2_config() -> None:
+    """Let a Pro checkpoint's `config.json` be read without running the code that it brings. Idempotent."""
+    from transformers import AutoConfig  # noqa: PLC0415 (heavy; only when vLLM starts)
+
+    from models.mimo_v2.hf_config import MiMoV2HFConfig  # noqa: PLC0415
+
+    AutoConfig.register(MiMoV2HFConfig.model_type, MiMoV2HFConfig, exist_ok=True)
+
+
+def diffkv_backend(vllm_config: Any, head_size: int, v_head_size: int, has_sinks: bool) -> type[Any] | None:
+    """The device's attention backend for values narrower than keys; None: it has none, or sizes are equal.
+
+    A user's `attention_config.backend` is followed if it is such a backend. The size of V is a setting of the
+    whole backend class: all layers of a process that use one must agree on it.
+    """
+    from vllm.platforms import current_platform  # noqa: PLC0415 (heavy; only when a model is built)
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: PLC0415
+
+    if v_head_size == head_size or not current_platform.is_cuda_alike():
+        return None
+    requested = vllm_config.attention_config.backend
+    chosen = AttentionBackendEnum.FLASH_ATTN_DIFFKV
+    if requested is not None and requested.name.endswith("_DIFFKV"):
+        chosen = requested
+    elif not chosen.get_class().is_supported_on_current_device(
+        head_size=head_size, head_size_v=v_head_size, has_sinks=has_sinks
+    ):
+        chosen = AttentionBackendEnum.TRITON_ATTN_DIFFKV
+    backend: type[Any] = chosen.get_class()
+    backend.set_head_size_v(v_head_size)
+    return backend
 
 
 def register_voxcpm2_format(name: str) -> None:

@@ -4,12 +4,22 @@ import subprocess
 import sys
 from importlib.metadata import distribution, entry_points
 
+import pytest
 from vllm import ModelRegistry
 from vllm.model_executor import model_loader
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.transformers_utils import config as vllm_config
 
-from models.plugin import ARCHITECTURES, VOXCPM2_FORMAT, register
+from models.plugin import (
+    ARCHITECTURES,
+    IN_TREE,
+    MIMO_V2_ARCHITECTURES,
+    MIMO_V2_VARIABLE,
+    OWN,
+    VOXCPM2_FORMAT,
+    register,
+    register_mimo_v2,
+)
 from models.voxcpm2.hf_config import MODEL_ARCHITECTURE, VoxCPM2ConfigParser
 
 HEAVY = (
@@ -17,6 +27,7 @@ HEAVY = (
     "models.voxcpm2.audio_vae",
     "models.voxcpm2.weights",
     "models.runtime.runner",
+    "models.mimo_v2.causal_lm",
 )
 
 
@@ -68,3 +79,31 @@ register()
 print("registered", *(name for name in {HEAVY} if name in sys.modules))
 """
     assert python(code)[-1] == "registered"
+
+
+def test_stock_mimo_v2_names_resolve_to_our_classes() -> None:
+    register_mimo_v2(OWN)
+    before = {name: ModelRegistry.models[name] for name in MIMO_V2_ARCHITECTURES}
+    register_mimo_v2(OWN)
+    for architecture, path in MIMO_V2_ARCHITECTURES.items():
+        registered = ModelRegistry.models[architecture]
+        assert registered is before[architecture]
+        assert f"{registered.module_name}:{registered.class_name}" == path
+        assert registered.load_model_cls().__module__.startswith("models.mimo_v2.")
+
+
+def test_a_variable_leaves_mimo_v2_to_vllm() -> None:
+    code = f"""
+import os
+os.environ["{MIMO_V2_VARIABLE}"] = "{IN_TREE}"
+from models.plugin import register
+register()
+from vllm import ModelRegistry
+print(*(ModelRegistry.models[name].module_name for name in {list(MIMO_V2_ARCHITECTURES)}))
+"""
+    assert all(word.startswith("vllm.") for word in python(code)[-len(MIMO_V2_ARCHITECTURES) :])
+
+
+def test_an_unknown_choice_is_an_error() -> None:
+    with pytest.raises(ValueError, match=MIMO_V2_VARIABLE):
+        register_mimo_v2("other")

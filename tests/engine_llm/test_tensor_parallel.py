@@ -1,0 +1,65 @@
+"""Two ranks, each on a core of its own, say what one does."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.mimo_v2.config import parse_config
+from models.mimo_v2.make_checkpoint import CONFIGS, SIZES
+from tests.support.llm import TOLERANCE, Answer, Reference, engine, prompts
+from tests.support.mimo_v2 import derive, split_fused_qkv, uniform_scales
+
+CORES = "0|1"  # of each rank
+PRO_CONFIG = parse_config({**SIZES, **CONFIGS["pro-fp8"]})
+
+
+@pytest.fixture
+def two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", CORES)
+
+
+@pytest.mark.usefixtures("two_ranks")
+def test_split_checkpoint(flash: Path, reference: Reference) -> None:
+    with engine(flash, tensor_parallel_size=2) as started:
+        answers = started.answer(prompts())
+    for answer in answers:
+        reference.check(answer)
+
+
+@pytest.fixture(scope="module")
+def fused(pro: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return derive(pro, tmp_path_factory.mktemp("uniform") / "fused", uniform_scales)
+
+
+@pytest.fixture(scope="module")
+def split(fused: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def take_apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        return split_fused_qkv(tensors, PRO_CONFIG)
+
+    return derive(fused, tmp_path_factory.mktemp("uniform") / "split", take_apart)
+
+
+@pytest.fixture(scope="module")
+def expected(fused: Path) -> list[Answer]:
+    with engine(fused) as started:
+        return started.answer(prompts())
+
+
+def require_equal(answers: list[Answer], expected: list[Answer]) -> None:
+    for ours, theirs in zip(answers, expected, strict=True):
+        assert ours.tokens == theirs.tokens
+        assert torch.allclose(ours.logits, theirs.logits, rtol=0, atol=TOLERANCE)
+
+
+def test_fp8_split_on_one_rank(split: Path, expected: list[Answer]) -> None:
+    with engine(split) as started:
+        require_equal(started.answer(prompts()), expected)
+
+
+@pytest.mark.usefixtures("two_ranks")
+@pytest.mark.parametrize("form", ["fused", "split"])
+def test_fp8_on_two_ranks(form: str, expected: list[Answer], request: pytest.FixtureRequest) -> None:
+    with engine(request.getfixturevalue(form), tensor_parallel_size=2) as started:
+        require_equal(started.answer(prompts()), expected)
