@@ -65,7 +65,7 @@ class SpeechService:
         """
         if self.status == "starting":
             raise EngineStarting(
-                f"the speech engine is not ready yet ({self.stage}, after {self.elapsed_s:.0f} s): try again soon"
+                f"the speech engine is not ready yet ({self.stage}, {self.elapsed_s:.0f} s): try again soon"
             )
         if self.status != "ready" or self._pipeline is None:
             raise EngineDead(self.message or "the service is stopping: try again in a minute")
@@ -123,7 +123,6 @@ class SpeechService:
             self._pipeline = pipeline
             self._report("warming up")
             await _warm_up(pipeline)
-            self._report("ready")
         except _StartAbandoned:
             return
         except (CheckpointError, VoxserveError, ImportError, OSError) as error:
@@ -133,7 +132,7 @@ class SpeechService:
             logger.exception("unexpected error while starting")
             self._fail("failed", "unexpected error while starting: see the log")
             return
-        self.status = "ready"
+        self.status = self.stage = "ready"
         logger.info("ready after %.0f s", self.elapsed_s)
         while not pipeline.engine.errored:  # noqa: ASYNC110 (vLLM has no event for it)
             await asyncio.sleep(WATCH_INTERVAL_S)

@@ -133,7 +133,7 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
         if _is_mistyped(name, Settings.model_fields)
     ]
     try:
-        settings = Settings.model_validate({}) if not overrides else Settings(**dict(overrides))  # type: ignore[arg-type]
+        settings = Settings(**(overrides or {}))  # type: ignore[arg-type]
     except ValidationError as error:
         problems += [_describe(tuple(e["loc"]), e["type"], e["msg"], e["input"]) for e in error.errors()]
     if problems:
@@ -181,7 +181,11 @@ def _is_mistyped(name: str, fields: Mapping[str, FieldInfo]) -> bool:
 
 def _unknown(name: str, where: str) -> str:
     near = difflib.get_close_matches(name.lower(), Settings.model_fields, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0].upper()}?" if near else "remove it"
+    hint = (
+        f"did you mean {near[0].upper()}?"
+        if near
+        else "remove it (what other programs read is exported, not set here)"
+    )
     return f"{name.upper()} {where} is not a setting: {hint}"
 
 

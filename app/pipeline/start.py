@@ -11,7 +11,6 @@ import os
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from app.settings import Settings
@@ -75,15 +74,12 @@ def _checkpoint(settings: Settings) -> Path:
 
 
 def _random_checkpoint(cache_dir: Path) -> Path:
-    """The built-in checkpoint, made on first use; renamed into place, so that it is whole."""
+    """The built-in checkpoint, made on first use."""
     from models.voxcpm2.make_checkpoint import make_checkpoint  # noqa: PLC0415
 
     path = cache_dir / f"random-checkpoint-{version('voxserve')}"
     if not path.is_dir():
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(mkdtemp(prefix="unfinished-", dir=cache_dir))
-        make_checkpoint(unfinished)
-        unfinished.rename(path)
+        make_checkpoint(path)
     return path
 
 
