@@ -85,6 +85,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
     finally:
         watch.cancel()
         kill_children()
+    if server.force_exit:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would trace all that is cut off
     code = INTERRUPTED if server.force_exit else FAILED if service.failed.is_set() else OK
     _exit_at_last(code)
     logger.info("stopped, exit code %d", code)

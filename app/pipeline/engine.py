@@ -33,6 +33,7 @@ from models.runtime.audio_channel import AudioReceiver, ReceivedPatch
 from models.voxcpm2 import limits
 from models.voxcpm2.config import VoxCPM2ModelConfig, read_config
 from models.voxcpm2.prompt import Patches, Prompt, SpeechParams
+from models.voxcpm2.weights import check_checkpoint
 
 AUDIO_ENDPOINT_KEY = "voxserve_audio_endpoint"  # read by models.runtime.runner
 LAST_PATCHES_TIMEOUT_S = 30.0  # between the engine's word that a request is finished and its last patch
@@ -111,6 +112,7 @@ class SpeechEngine:
             EngineDead: the engine's process ended before it was ready.
         """
         config = read_config(checkpoint)
+        await asyncio.to_thread(check_checkpoint, checkpoint)  # in a worker its message would be lost
         endpoint = f"ipc://{tempfile.mkdtemp(prefix='voxserve-')}/audio"
         receiver = AudioReceiver(endpoint)
         try:

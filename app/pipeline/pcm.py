@@ -4,6 +4,7 @@ A float sample x becomes round(32767 * clip(x, -1, 1)), little-endian. The scale
 negative swing is -32767 and silence is exactly 0.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator
@@ -35,7 +36,7 @@ async def speak_pcm(
     """PCM of a prepared request, a patch at a time, with one line in the log at its end."""
     began = time.monotonic()
     first_s = size = patches = 0.0
-    outcome = "left"  # by the client: the generator was closed or cancelled
+    outcome = "failed"
     try:
         async with aclosing(pipeline.speak(prompt, generation)) as stream:
             async for patch in stream:
@@ -45,6 +46,9 @@ async def speak_pcm(
                 size += len(pcm)
                 yield pcm
         outcome = "complete"
+    except (asyncio.CancelledError, GeneratorExit):
+        outcome = "cancelled"
+        raise
     finally:
         logger.info(
             "speech %s: %d patches, %.2f s of audio in %.3f s, the first after %.3f s",

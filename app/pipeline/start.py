@@ -9,7 +9,6 @@ import importlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +62,7 @@ async def start_pipeline(settings: Settings, report: Report) -> "SpeechPipeline"
 
 def _checkpoint(settings: Settings) -> Path:
     from app.pipeline.checkpoint import resolve_checkpoint  # noqa: PLC0415
+    from models.voxcpm2.make_checkpoint import default_checkpoint  # noqa: PLC0415
 
     if settings.speech_model:
         return resolve_checkpoint(settings.speech_model, settings.speech_model_revision)
@@ -70,17 +70,7 @@ def _checkpoint(settings: Settings) -> Path:
         "SPEECH_MODEL is not set: a tiny random model answers with NOISE, for trying the interfaces; "
         "set SPEECH_MODEL=openbmb/VoxCPM2 for speech"
     )
-    return _random_checkpoint(settings.voxserve_cache_dir)
-
-
-def _random_checkpoint(cache_dir: Path) -> Path:
-    """The built-in checkpoint, made on first use."""
-    from models.voxcpm2.make_checkpoint import make_checkpoint  # noqa: PLC0415
-
-    path = cache_dir / f"random-checkpoint-{version('voxserve')}"
-    if not path.is_dir():
-        make_checkpoint(path)
-    return path
+    return default_checkpoint(settings.voxserve_cache_dir)
 
 
 def _kv_cache_bytes(settings: Settings) -> int | None:

@@ -26,7 +26,11 @@ from models.voxcpm2.tokenizer import TOKENIZER_FILE
 if TYPE_CHECKING:
     import torch
 
-MODEL_FILE, AUDIO_VAE_FILE, TOKENIZER_CONFIG_FILE = "model.safetensors", "audiovae.pth", "tokenizer_config.json"
+MODEL_FILE, AUDIO_VAE_FILE, TOKENIZER_CONFIG_FILE = (
+    "model.safetensors",
+    "audiovae.pth",
+    "tokenizer_config.json",
+)
 FILES = frozenset({CONFIG_FILE, MODEL_FILE, AUDIO_VAE_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE})
 MADE_BY = "voxserve make-checkpoint"  # in config.json; what does not say so is never overwritten
 
@@ -88,7 +92,7 @@ CONFIG: dict[str, object] = {
 # Standard deviations of matrices are in units of 1/sqrt(inputs). With these, values stay finite however long
 # speech lasts, and samples are neither clipped nor lost in 16 bits.
 MATRIX_GAIN = 0.6
-CONVOLUTION_GAIN = 0.8
+CONVOLUTION_GAIN = 0.7
 BIAS_STD = 0.02
 # Lowers the stop logit, whose inputs are mostly positive, so that speech lasts a second or two, not as short
 # as it may.

@@ -59,6 +59,11 @@ def make_tokenizer() -> Tokenizer:
         [normalizers.Prepend(WORD_START), normalizers.Replace(" ", WORD_START)]
     )
     tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace(WORD_START, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        [
+            decoders.Replace(WORD_START, " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
     )
     return tokenizer

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from models.voxcpm2.audio_vae import load_audio_vae_weights
+from models.voxcpm2.audio_vae import AudioVAE, load_audio_vae_weights
 from models.voxcpm2.config import CheckpointError, read_config
 from models.voxcpm2.manifest import require_complete, tensor_manifest
 
@@ -59,6 +59,37 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
         raise CheckpointError(f"{path} does not hold named tensors: it is not a VoxCPM2 weight file")
     return tensors
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors of a weight file, without reading a safetensors file's data.
+
+    Raises:
+        CheckpointError: as `read_tensors`.
+    """
+    if path.suffix != ".safetensors":
+        return {name: tuple(tensor.shape) for name, tensor in read_tensors(path).items()}
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}): download the checkpoint again") from error
+
+
+def check_checkpoint(checkpoint: Path) -> None:
+    """Say what is wrong with a checkpoint directory before an engine is started for it.
+
+    Raises:
+        CheckpointError: a file is missing or unreadable, or a tensor is missing, unexpected or wrongly
+            shaped; it is named.
+    """
+    config = read_config(checkpoint)
+    model_file = find_weight_file(checkpoint, MODEL_FILES)
+    vae_file = find_weight_file(checkpoint, AUDIO_VAE_FILES)
+    require_complete(tensor_manifest(config), read_shapes(model_file), str(model_file))
+    with torch.device("meta"):
+        vae = AudioVAE(config.audio_vae_config)
+    load_audio_vae_weights(vae, read_tensors(vae_file))
 
 
 def read_checkpoint(checkpoint: Path) -> dict[str, Tensor]:

@@ -174,6 +174,24 @@ async def test_one_client_leaving_disturbs_no_other() -> None:
             assert (await task).content == expected
 
 
+async def test_a_server_that_stops_says_so() -> None:
+    async with on_port(factory(FakeEngine())) as service:
+        engine = FakeEngine(patches=LONG, delay_s=0.01)
+        service.speech.pipeline.engine = engine
+        body = BODY | {"input": BODY["input"] * 20}
+        answer = asyncio.create_task(service.client.post(SPEECH, json=body))
+        await until(lambda: engine.running == 1)
+        service.server.should_exit = True
+        check(await answer, 503, "server_stopping")
+        assert engine.running == 0
+
+
+async def test_the_schema_tells_the_truth(service: Service) -> None:
+    operation = (await service.client.get("/openapi.json")).json()["paths"][SPEECH]["post"]
+    assert set(operation["responses"]) == {"200", "4XX", "5XX"}
+    assert set(operation["responses"]["200"]["content"]) == {"audio/wav", "audio/pcm"}
+
+
 async def _post(port: int, body: dict[str, object]) -> asyncio.StreamWriter:
     content = json.dumps(body).encode()
     _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -249,5 +249,15 @@ def test_a_signal_in_the_midst_of_the_engines_start(tmp_path_factory: pytest.Tem
         assert server.orphans() == []
 
 
+def test_a_second_interrupt_ends_it_at_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with server_process(tmp_path_factory.mktemp("forced") / "log") as server:
+        wait_for(lambda: bool(_spawned(server)), 120, lambda: server.log)
+        for _ in range(2):
+            server.process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        assert server.exit_code(DEATH_TIMEOUT_S) in (0, 130)
+        assert server.orphans() == []
+
+
 def _spawned(server: ServerProcess) -> list[psutil.Process]:
     return [process for process in server.children() if "spawn_main" in " ".join(process.cmdline())]

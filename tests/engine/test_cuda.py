@@ -8,8 +8,8 @@ from vllm.platforms import current_platform
 from app.pipeline.engine import EngineOptions, Generation
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from tests.engine.conftest import start
-from tests.support.golden import golden, golden_request
-from tests.support.workload import speak
+from tests.support.golden import golden
+from tests.support.workload import golden_request, speak
 
 pytestmark = pytest.mark.gpu
 

@@ -46,6 +46,7 @@ class Service:
     speech: SpeechService
     app: FastAPI
     port: int = 0
+    server: uvicorn.Server | None = None
 
 
 @asynccontextmanager
@@ -75,7 +76,7 @@ async def on_port(start: StartPipeline, **values: object) -> AsyncIterator[Servi
         try:
             await until(lambda: server.started and app.state.speech.status == "ready")
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-                yield Service(client, app.state.speech, app, port)
+                yield Service(client, app.state.speech, app, port, server)
         finally:
             server.should_exit = True
             await serving

@@ -1,0 +1,1 @@
+"""What `voxserve` does besides serving, one command a module. `app.cli` parses and imports them when needed."""
