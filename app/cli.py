@@ -28,6 +28,18 @@ cli = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Checkpoint directory or Hugging Face repository.",
+        show_default="SPEECH_MODEL, else a tiny random one, which speaks noise",
+    ),
+]
+RevisionOption = Annotated[
+    str | None,
+    typer.Option(help="Branch, tag or commit of the repository.", show_default="its main branch"),
+]
+
 
 def main() -> None:
     """The console script."""
@@ -69,10 +81,8 @@ def _common(
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8000")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Checkpoint directory or Hugging Face repository.")
-    ] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the repository.")] = None,
+    model: ModelOption = None,
+    revision: RevisionOption = None,
 ) -> int:
     """Serve over HTTP. Environment variables and .env hold all settings; options here win over them."""
     from app.server import run as run_server  # noqa: PLC0415
@@ -105,14 +115,8 @@ def synth(
         Path | None,
         typer.Option(help="With --batch: directory for NAME.wav and NAME.npz.", show_default=False),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Checkpoint directory or Hugging Face repository. Default: SPEECH_MODEL, else a tiny random "
-            "one, which speaks noise."
-        ),
-    ] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the repository.")] = None,
+    model: ModelOption = None,
+    revision: RevisionOption = None,
     reference: Annotated[Path | None, typer.Option(help="Audio file of a voice to imitate.")] = None,
     prompt_audio: Annotated[Path | None, typer.Option(help="Audio file to continue.")] = None,
     prompt_text: Annotated[str | None, typer.Option(help="What --prompt-audio says.")] = None,
@@ -180,7 +184,7 @@ def make_checkpoint(
         bool, typer.Option("--force", help="Replace an earlier checkpoint of this command.")
     ] = False,
 ) -> int:
-    """Write a tiny random checkpoint in the released layout: for tests, and to try the service. It speaks noise."""
+    """Write a tiny random checkpoint, which speaks noise: for tests and a first try."""
     from models.voxcpm2 import make_checkpoint as maker  # noqa: PLC0415
     from models.voxcpm2.config import CheckpointError  # noqa: PLC0415
 

@@ -13,17 +13,16 @@ import multiprocessing
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fastapi import FastAPI
 
 from app.errors import EngineDead, EngineStarting, VoxserveError
+from app.pipeline.generation import Generation
+from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from app.pipeline.start import StartPipeline
 from app.settings import Settings
 from models.voxcpm2.config import CheckpointError
-
-if TYPE_CHECKING:
-    from app.pipeline.speech import SpeechPipeline
 
 WATCH_INTERVAL_S = 1.0
 ABANDON_INTERVAL_S = 0.2
@@ -56,7 +55,7 @@ class SpeechService:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def pipeline(self) -> "SpeechPipeline":
+    def pipeline(self) -> SpeechPipeline:
         """The pipeline, once it is ready.
 
         Raises:
@@ -165,11 +164,8 @@ def kill_children() -> None:
         child.kill()
 
 
-async def _warm_up(pipeline: "SpeechPipeline") -> None:
+async def _warm_up(pipeline: SpeechPipeline) -> None:
     """Speak one patch by the way that requests take."""
-    from app.pipeline.engine import Generation  # noqa: PLC0415 (imports vLLM, which is loaded by now)
-    from app.pipeline.speech import SpeechRequest  # noqa: PLC0415
-
     request = SpeechRequest("Hello.", Generation(seed=0, max_patches=1))
     prompt = await pipeline.prepare(request)
     async with aclosing(pipeline.speak(prompt, request.generation)) as patches:

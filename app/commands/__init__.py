@@ -1,1 +1,1 @@
-"""What `voxserve` does besides serving, one command a module. `app.cli` parses and imports them when needed."""
+"""What `voxserve` does besides serving, one command a module, which `app.cli` imports when needed."""

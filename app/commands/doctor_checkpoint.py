@@ -1,4 +1,4 @@
-"""Whether a checkpoint directory is complete, each fault by name. The language models' weights stay on disk."""
+"""Whether a checkpoint directory is complete, each fault by name. Big weights stay on disk."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The progress of speech on standard error: a line that is redrawn on a terminal, and only the last one elsewhere."""
+"""The progress of speech: one line that is redrawn on a terminal, and elsewhere written once, at the end."""
 
 import sys
 import time
@@ -61,4 +61,5 @@ class Progress:
     def _line(self) -> str:
         factor = (self._clock() - self._began) / self._audio_s if self._audio_s else 0.0
         requests = f"{self._done} of {self._requests} requests, " if self._requests > 1 else ""
-        return f"{requests}{self._patches} patches, {self._audio_s:.2f} s of audio, real-time factor {factor:.2f}"
+        audio = f"{self._patches} patches, {self._audio_s:.2f} s of audio"
+        return f"{requests}{audio}, real-time factor {factor:.2f}"

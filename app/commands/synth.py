@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +18,17 @@ import typer
 
 from app.commands.outputs import write_whole
 from app.commands.progress import Progress
-from app.commands.synth_model import SynthModel, check_lengths, resolve_model
+from app.commands.synth_model import SynthModel, check_lengths, check_weights, resolve_model
 from app.commands.synth_plan import Job, SynthTarget, plan_jobs
 from app.commands.usage import UsageError
 from app.errors import GenerationFailed, VoxserveError
 from app.pipeline.encode import wav_header
+from app.pipeline.generation import Generation
 from app.pipeline.pcm import to_s16le
+from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from app.voices.reference import AudioClip, read_clip
 from models.voxcpm2.config import CheckpointError
-
-if TYPE_CHECKING:
-    from app.pipeline.engine import Generation
-    from app.pipeline.speech import SpeechPipeline
-    from models.voxcpm2.prompt import Prompt
+from models.voxcpm2.prompt import Prompt
 
 DONE, FAILED = 0, 1
 
@@ -64,6 +62,7 @@ def synth(target: SynthTarget, which: SynthModel, options: Mapping[str, object],
     jobs = plan_jobs(target, options)
     settings, checkpoint = resolve_model(which)
     try:
+        check_weights(checkpoint)
         check_lengths(jobs, checkpoint, settings.speech_max_model_len)
         typer.echo("starting the engine: about a minute", err=True)
         return run_with_engine(
@@ -78,7 +77,7 @@ def synth(target: SynthTarget, which: SynthModel, options: Mapping[str, object],
         return FAILED
 
 
-async def speak_jobs(pipeline: "SpeechPipeline", jobs: Sequence[Job], at_once: int) -> int:
+async def speak_jobs(pipeline: SpeechPipeline, jobs: Sequence[Job], at_once: int) -> int:
     """Speak `jobs`, at most `at_once` at the same time, and write their files. Returns the exit code."""
     progress = Progress(len(jobs))
     gate = asyncio.Semaphore(at_once)
@@ -103,11 +102,8 @@ async def speak_jobs(pipeline: "SpeechPipeline", jobs: Sequence[Job], at_once: i
     return FAILED if failed else DONE
 
 
-async def _run_job(pipeline: "SpeechPipeline", job: Job, progress: Progress) -> str:
+async def _run_job(pipeline: SpeechPipeline, job: Job, progress: Progress) -> str:
     """Speak and write one request; says what came of it."""
-    from app.pipeline.engine import Generation  # noqa: PLC0415 (imports vLLM, which is loaded by now)
-    from app.pipeline.speech import SpeechRequest  # noqa: PLC0415
-
     request = job.request
     generation = Generation(
         seed=job.seed,
@@ -133,7 +129,7 @@ async def _run_job(pipeline: "SpeechPipeline", job: Job, progress: Progress) -> 
 
 
 async def _collect(
-    pipeline: "SpeechPipeline", prompt: "Prompt", generation: "Generation", progress: Progress
+    pipeline: SpeechPipeline, prompt: Prompt, generation: Generation, progress: Progress
 ) -> Speech:
     pcm, latents, stop_logits = [], [], []
     async with aclosing(pipeline.speak(prompt, generation)) as patches:
@@ -152,7 +148,7 @@ async def _clip(path: Path | None) -> AudioClip | None:
     return await asyncio.to_thread(read_clip, path) if path else None
 
 
-def _write(job: Job, speech: Speech, prompt: "Prompt", sample_rate: int) -> None:
+def _write(job: Job, speech: Speech, prompt: Prompt, sample_rate: int) -> None:
     def write_npz(stream: BinaryIO) -> None:
         np.savez(
             stream,

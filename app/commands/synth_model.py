@@ -1,4 +1,4 @@
-"""The model that `voxserve synth` speaks with, and whether it has room for what is asked, before an engine starts."""
+"""The model that `voxserve synth` speaks with, and whether it can say what is asked, without an engine."""
 
 import math
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ import numpy as np
 import soundfile
 import typer
 
+from app.commands.doctor_checkpoint import check_checkpoint
 from app.commands.synth_plan import Job
 from app.commands.usage import UsageError
 from app.settings import Settings, SettingsError, load_settings
@@ -38,7 +39,8 @@ def resolve_model(which: SynthModel) -> tuple[Settings, Path]:
         settings = load_settings(named if which.model else None)
         checkpoint = _checkpoint(settings)
         # Resolved once, so that what was checked is what is loaded.
-        return load_settings({"speech_model": str(checkpoint), "speech_model_revision": None}), checkpoint
+        found = {"speech_model": str(checkpoint), "speech_model_revision": None}
+        return settings.model_copy(update=found), checkpoint
     except SettingsError as error:
         raise UsageError(*str(error).splitlines()) from error
     except CheckpointError as error:
@@ -57,6 +59,17 @@ def _checkpoint(settings: Settings) -> Path:
         "no model is named: a tiny random one speaks NOISE; for speech give --model openbmb/VoxCPM2", err=True
     )
     return default_checkpoint(settings.voxserve_cache_dir)
+
+
+def check_weights(checkpoint: Path) -> None:
+    """See whether a checkpoint directory is complete: the engine would only say that it did not start.
+
+    Raises:
+        UsageError: something is missing or wrong; it is named.
+    """
+    problems = [f"{found.detail}: {found.remedy}" for found in check_checkpoint(checkpoint) if not found.ok]
+    if problems:
+        raise UsageError(*problems)
 
 
 def check_lengths(jobs: Sequence[Job], checkpoint: Path, max_model_len: int | None) -> None:

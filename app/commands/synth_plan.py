@@ -1,4 +1,4 @@
-"""From what was asked to jobs: each request with its seed and the files that it becomes, checked to be writable."""
+"""From what was asked to jobs: requests with their seeds and the files they become, which can be written."""
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence

@@ -41,11 +41,10 @@ class SynthRequest(BaseModel):
     def _speakable(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
             raise ValueError("is empty: give at least one word")
-        if value is not None and not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise ValueError("is not valid Unicode: give it in UTF-8") from None
+        try:
+            (value or "").encode()
+        except UnicodeEncodeError:  # how Python marks bytes of arguments that are not UTF-8
+            raise ValueError("is not valid Unicode: give it in UTF-8") from None
         return value
 
     @model_validator(mode="after")
@@ -153,7 +152,7 @@ class _BatchReader:
         self._lines: dict[str, int] = {}  # of each name, lower case since some file systems ignore case
 
     def add(self, number: int, line: bytes) -> None:
-        where = f"{self._path}:{number}"
+        where = f"{self._path} line {number}"
         try:
             request = BatchRequest.model_validate_json(line)
         except ValidationError as error:
@@ -165,9 +164,7 @@ class _BatchReader:
             if first != number:
                 found.append(("name", f"{request.name!r} is that of line {first} already: give another"))
             self.requests.append(request)
-        self.problems += [
-            f"{where}: {field}: {text}" if field else f"{where}: {text}" for field, text in found
-        ]
+        self.problems += [": ".join(filter(None, (where, field, text))) for field, text in found]
 
     def _resolve(self, request: BatchRequest) -> BatchRequest:
         return request.model_copy(
@@ -185,7 +182,5 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
         elif detail["type"] == "missing":
             text = "is missing"
         elif detail["type"] == "string_pattern_mismatch":
-            text = (
-                "is not safe as a file name: use letters, digits, '.', '_' and '-', and no '.' or '-' first"
-            )
+            text = "is unsafe as a file name: use letters, digits, '.', '_' and '-', and no '.' or '-' first"
         yield field, text[:1].lower() + text[1:]

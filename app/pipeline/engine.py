@@ -8,18 +8,18 @@ generator that is closed or cancelled aborts its request. The engine's death end
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
-import tempfile
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.inputs import TokensPrompt
+from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
@@ -27,78 +27,36 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from app.errors import EngineDead, GenerationFailed
+from app.pipeline.generation import EngineOptions, Generation, SpeechPatch
 from models import compat
 from models.plugin import VOXCPM2_FORMAT, register
 from models.runtime.audio_channel import AudioReceiver, ReceivedPatch
-from models.voxcpm2 import limits
 from models.voxcpm2.config import VoxCPM2ModelConfig, read_config
 from models.voxcpm2.prompt import Patches, Prompt, SpeechParams
 from models.voxcpm2.weights import check_checkpoint
 
 AUDIO_ENDPOINT_KEY = "voxserve_audio_endpoint"  # read by models.runtime.runner
+logger = logging.getLogger(__name__)
+
 LAST_PATCHES_TIMEOUT_S = 30.0  # between the engine's word that a request is finished and its last patch
 DEAD = "the speech engine died: the service restarts, try again in a minute"
 SHUTDOWN_TIMEOUT_S = 20.0  # for the engine's processes to leave by themselves; then they are killed
 CPU_BLOCK_SIZE = 32  # the smallest the CPU kernels take; vLLM's 128 would leave most prefixes uncached
 
-Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """How the engine is laid out; `None` leaves the choice to vLLM.
-
-    `dtype` "auto" is the checkpoint's own: vLLM's "auto" would round a float32 checkpoint to bfloat16.
-    """
-
-    max_num_seqs: int = 16
-    max_num_batched_tokens: int | None = None
-    max_model_len: int | None = None
-    kv_cache_bytes: int | None = None
-    gpu_memory_utilization: float = 0.9
-    tensor_parallel_size: int = 1
-    block_size: int | None = None
-    num_kv_blocks: int | None = None
-    dtype: str = "auto"
-    prefix_caching: bool = True
-
-
-@dataclass(frozen=True)
-class Generation:
-    """Parameters of one request; defaults are the reference's."""
-
-    seed: int
-    cfg: float = limits.DEFAULT_CFG
-    steps: int = limits.DEFAULT_STEPS
-    temperature: float = 1.0
-    min_patches: int = limits.DEFAULT_MIN_PATCHES
-    max_patches: int = limits.MAX_PATCHES
-    context_patches: int = limits.CONTEXT_PATCHES
-
-
-@dataclass(frozen=True)
-class SpeechPatch:
-    """One step of speech.
-
-    Attributes:
-        index: from 0.
-        pcm: float32 samples in [-1, 1] at the checkpoint's rate.
-        latents: float32 `[patch_size, feat_dim]`.
-        stop_logits: float32 `[2]`; the second is the stop class.
-    """
-
-    index: int
-    pcm: Floats
-    latents: Floats
-    stop_logits: Floats
-
 
 class SpeechEngine:
     """Speech from one checkpoint."""
 
-    def __init__(self, llm: AsyncLLM, receiver: AudioReceiver, config: VoxCPM2ModelConfig) -> None:
+    def __init__(
+        self,
+        llm: AsyncLLM,
+        receiver: AudioReceiver,
+        config: VoxCPM2ModelConfig,
+        sockets: TemporaryDirectory[str],
+    ) -> None:
         self._llm: AsyncLLM | None = llm
         self._receiver = receiver
+        self._sockets = sockets
         self._names = itertools.count()
         self.config = config
         self.max_model_len: int = llm.model_config.max_model_len
@@ -113,14 +71,16 @@ class SpeechEngine:
         """
         config = read_config(checkpoint)
         await asyncio.to_thread(check_checkpoint, checkpoint)  # in a worker its message would be lost
-        endpoint = f"ipc://{tempfile.mkdtemp(prefix='voxserve-')}/audio"
+        sockets = TemporaryDirectory(prefix="voxserve-")
+        endpoint = f"ipc://{sockets.name}/audio"
         receiver = AudioReceiver(endpoint)
         try:
             llm = await asyncio.to_thread(_build, checkpoint, options, endpoint)
         except Exception as error:
             await receiver.close()
+            sockets.cleanup()
             raise EngineDead(f"the speech engine did not start: {error}") from error
-        return cls(llm, receiver, config)
+        return cls(llm, receiver, config, sockets)
 
     @property
     def errored(self) -> bool:
@@ -160,7 +120,7 @@ class SpeechEngine:
             with contextlib.suppress(asyncio.CancelledError, EngineDead, GenerationFailed):
                 await finished
 
-    async def encode_audio(self, samples: Floats) -> Patches:
+    async def encode_audio(self, samples: npt.NDArray[np.float32]) -> Patches:
         """VAE-encode conditioning audio.
 
         Args:
@@ -200,6 +160,7 @@ class SpeechEngine:
         compat.stop_output_handler(llm)
         await asyncio.to_thread(llm.shutdown, SHUTDOWN_TIMEOUT_S)
         await self._receiver.close()
+        self._sockets.cleanup()
 
     async def _call(self, method: str, *args: Any) -> list[Any]:
         try:
@@ -212,9 +173,7 @@ class SpeechEngine:
         last: RequestOutput | None = None
         try:
             async for output in self._live.generate(
-                TokensPrompt(prompt_token_ids=prompt.token_ids, cache_salt=prompt.cache_salt)
-                if prompt.cache_salt
-                else TokensPrompt(prompt_token_ids=prompt.token_ids),
+                tokens_input(prompt.token_ids, cache_salt=prompt.cache_salt),
                 self._sampling(name, prompt, generation),
                 name,
             ):
@@ -224,7 +183,8 @@ class SpeechEngine:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            raise GenerationFailed(f"the speech engine failed on this request: {error}") from error
+            logger.exception("the engine failed on a request")
+            raise GenerationFailed("the speech engine failed on this request: see the log") from error
         if last is None or last.outputs[0].finish_reason not in ("stop", "length"):
             raise GenerationFailed("the speech engine ended this request early: try again")
         return len(last.outputs[0].token_ids)

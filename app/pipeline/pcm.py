@@ -9,15 +9,13 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from app.pipeline.engine import Generation
-    from app.pipeline.speech import SpeechPipeline
-    from models.voxcpm2.prompt import Prompt
+from app.pipeline.generation import Generation
+from app.pipeline.speech import SpeechPipeline
+from models.voxcpm2.prompt import Prompt
 
 FULL_SCALE = 32767
 BYTES_PER_SAMPLE = 2
@@ -31,7 +29,7 @@ def to_s16le(samples: npt.NDArray[np.float32]) -> bytes:
 
 
 async def speak_pcm(
-    pipeline: "SpeechPipeline", prompt: "Prompt", generation: "Generation"
+    pipeline: SpeechPipeline, prompt: Prompt, generation: Generation
 ) -> AsyncGenerator[bytes, None]:
     """PCM of a prepared request, a patch at a time, with one line in the log at its end."""
     began = time.monotonic()

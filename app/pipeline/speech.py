@@ -6,12 +6,16 @@ text and audio -> `voices.reference` (latents) -> `models.voxcpm2.prompt` (ids) 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from app.errors import InvalidRequest
-from app.pipeline.engine import Generation, SpeechEngine, SpeechPatch
+from app.pipeline.generation import Generation, SpeechPatch
 from app.voices.reference import AudioClip, ReferenceCache
 from models.voxcpm2.prompt import Conditioning, Prompt, PromptBuilder
 from models.voxcpm2.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from app.pipeline.engine import SpeechEngine
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class SpeechRequest:
 class SpeechPipeline:
     """Speech from one engine."""
 
-    def __init__(self, engine: SpeechEngine, tokenizer: TextTokenizer) -> None:
+    def __init__(self, engine: "SpeechEngine", tokenizer: TextTokenizer) -> None:
         config = engine.config
         self.engine = engine
         self._references = ReferenceCache(engine)

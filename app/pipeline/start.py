@@ -10,22 +10,21 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from app.pipeline.generation import EngineOptions
+from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings
-
-if TYPE_CHECKING:
-    from app.pipeline.speech import SpeechPipeline
+from models.voxcpm2.tokenizer import TextTokenizer
 
 CPU_KV_CACHE_BYTES = 2**30  # vLLM's own default on a CPU is a share of all memory
 
 logger = logging.getLogger(__name__)
 
 Report = Callable[[str], None]
-StartPipeline = Callable[[Settings, Report], Awaitable["SpeechPipeline"]]
+StartPipeline = Callable[[Settings, Report], Awaitable[SpeechPipeline]]
 
 
-async def start_pipeline(settings: Settings, report: Report) -> "SpeechPipeline":
+async def start_pipeline(settings: Settings, report: Report) -> SpeechPipeline:
     """Load the checkpoint that the settings name into a new engine; `report` hears of each stage.
 
     Raises:
@@ -36,11 +35,9 @@ async def start_pipeline(settings: Settings, report: Report) -> "SpeechPipeline"
     checkpoint = await asyncio.to_thread(_checkpoint, settings)
     report("loading vLLM")
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
-    await asyncio.to_thread(importlib.import_module, "app.pipeline.speech")
+    await asyncio.to_thread(importlib.import_module, "app.pipeline.engine")
 
-    from app.pipeline.engine import EngineOptions, SpeechEngine  # noqa: PLC0415
-    from app.pipeline.speech import SpeechPipeline  # noqa: PLC0415
-    from models.voxcpm2.tokenizer import TextTokenizer  # noqa: PLC0415
+    from app.pipeline.engine import SpeechEngine  # noqa: PLC0415
 
     tokenizer = await asyncio.to_thread(TextTokenizer.from_checkpoint, checkpoint)
     report("starting engine")

@@ -207,8 +207,10 @@ def read_config(checkpoint: Path) -> VoxCPM2ModelConfig:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist: give the directory of a VoxCPM2 checkpoint") from None
-    except json.JSONDecodeError as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is not valid JSON ({error}): download the checkpoint again") from None
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"{path} is not a JSON object: download the checkpoint again")
     return parse_config(raw, source=str(path))
 
 

@@ -1,4 +1,4 @@
-"""A tiny random VoxCPM2 checkpoint in the released layout: for trying the service and for tests. It speaks noise.
+"""A tiny random VoxCPM2 checkpoint in the released layout, for tests and for a first try: it speaks noise.
 
     config.json         with `architecture` and without `model_type`
     model.safetensors   the language models, encoder and DiT, by `manifest.tensor_manifest`
@@ -26,11 +26,8 @@ from models.voxcpm2.tokenizer import TOKENIZER_FILE
 if TYPE_CHECKING:
     import torch
 
-MODEL_FILE, AUDIO_VAE_FILE, TOKENIZER_CONFIG_FILE = (
-    "model.safetensors",
-    "audiovae.pth",
-    "tokenizer_config.json",
-)
+MODEL_FILE, AUDIO_VAE_FILE = "model.safetensors", "audiovae.pth"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 FILES = frozenset({CONFIG_FILE, MODEL_FILE, AUDIO_VAE_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE})
 MADE_BY = "voxserve make-checkpoint"  # in config.json; what does not say so is never overwritten
 

@@ -1,4 +1,4 @@
-"""The tokenizer of the tiny random checkpoint: byte-pair encoding in the released form, from a table, no corpus.
+"""The tokenizer of the tiny random checkpoint: byte-pair encoding as released, from a table.
 
 | ids | tokens |
 |---|---|
@@ -6,7 +6,7 @@
 | 3 to 109 | reserved; 101 to 104 are the marks of `prompt` |
 | 110 to 365 | bytes: whatever has no token of its own is spelt with them |
 | 366 to 460 | the start of a word and printable ASCII |
-| 461 to 511 | merged pairs, and some CJK characters; two pairs of these are tokens too, which are taken apart |
+| 461 to 511 | CJK characters, alone and as pairs, which are taken apart; merged pairs |
 """
 
 import string
@@ -30,14 +30,14 @@ MARKS = {
 CHARACTERS = (WORD_START, *string.digits, *string.ascii_letters, *string.punctuation)
 CJK_CHARACTERS = "你好世界"
 # Each pair becomes one token; earlier pairs first, so a pair may hold the result of an earlier one.
-MERGES = tuple(
-    tuple(pair.split())
-    for pair in (
-        "t h", "h e", "▁ t", "▁t he", "i n", "e r", "a n", "o n", "r e", "e d", "n d", "o r", "e n", "i s", "i t",
-        "a t", "o u", "l l", "in g", "▁ a", "▁ s", "▁ w", "▁ o", "▁ f", "▁ b", "▁ i", "▁ c", "▁ h", "▁ m",
-        "▁ p", "▁ d", "▁a nd", "▁t o", "▁o f", "▁i n", "▁i s", "▁h e", "▁w or", "▁wor l", "▁worl d", "▁he ll",
-        "▁hell o", "你 好", "世 界",
-    )
+MERGES: tuple[tuple[str, str], ...] = tuple(
+    (first, second)
+    for first, second in map(str.split, (
+        "t h", "h e", "▁ t", "▁t he", "i n", "e r", "a n", "o n", "r e", "e d", "n d", "o r", "e n", "i s",
+        "i t", "a t", "o u", "l l", "in g", "▁ a", "▁ s", "▁ w", "▁ o", "▁ f", "▁ b", "▁ i", "▁ c", "▁ h",
+        "▁ m", "▁ p", "▁ d", "▁a nd", "▁t o", "▁o f", "▁i n", "▁i s", "▁h e", "▁w or", "▁wor l", "▁worl d",
+        "▁he ll", "▁hell o", "你 好", "世 界",
+    ))
 )  # fmt: skip
 
 
@@ -58,12 +58,8 @@ def make_tokenizer() -> Tokenizer:
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Prepend(WORD_START), normalizers.Replace(" ", WORD_START)]
     )
+    strip = decoders.Strip(" ", 1, 0)  # the word start that the normalizer puts before a text
     tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace(WORD_START, " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
+        [decoders.Replace(WORD_START, " "), decoders.ByteFallback(), decoders.Fuse(), strip]
     )
     return tokenizer

@@ -81,6 +81,16 @@ def parameters(*names: str) -> Contract:
     return check
 
 
+def accepts(*names: str) -> Contract:
+    """A callable with these parameters among others."""
+
+    def check(symbol: Symbol) -> None:
+        missing = set(names) - set(inspect.signature(symbol.value).parameters)
+        assert not missing, f"it has no parameters {missing}"
+
+    return check
+
+
 def fields(**expected: str) -> Contract:
     """A class with these annotations."""
 
@@ -162,13 +172,6 @@ def sampling_params(symbol: Symbol) -> None:
     )
     assert made.extra_args == {"voxcpm2": b"\x00"}, "extra_args do not arrive as they are"
     assert 2 in made.all_stop_token_ids, "stop_token_ids do not stop"
-
-
-def tokens_prompt(symbol: Symbol) -> None:
-    hints = get_type_hints(symbol.value)
-    for key in ("prompt_token_ids", "cache_salt"):
-        assert key in hints, f"it has no key {key}"
-    assert hints["prompt_token_ids"] == list[int]
 
 
 def engine_args(symbol: Symbol) -> None:
@@ -285,7 +288,7 @@ CONTRACTS: dict[str, Contract] = {
     "vllm.SamplingParams.extra_args": annotated("dict"),
     "vllm.sampling_params.RequestOutputKind": exists,
     "vllm.sampling_params.RequestOutputKind.FINAL_ONLY": exists,
-    "vllm.inputs.TokensPrompt": tokens_prompt,
+    "vllm.inputs.engine.tokens_input": accepts("prompt_token_ids", "cache_salt"),
     "vllm.engine.arg_utils.AsyncEngineArgs": engine_args,
     "vllm.outputs.RequestOutput": request_output,
     "vllm.outputs.RequestOutput.outputs": exists,

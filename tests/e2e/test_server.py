@@ -255,7 +255,8 @@ def test_a_second_interrupt_ends_it_at_once(tmp_path_factory: pytest.TempPathFac
         for _ in range(2):
             server.process.send_signal(signal.SIGINT)
             time.sleep(0.3)
-        assert server.exit_code(DEATH_TIMEOUT_S) in (0, 130)
+        # 0 or -2 where the first was enough, and the second met an interpreter that was ending
+        assert server.exit_code(DEATH_TIMEOUT_S) in (0, 130, -signal.SIGINT)
         assert server.orphans() == []
 
 

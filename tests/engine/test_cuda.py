@@ -5,7 +5,7 @@ import pytest
 import torch
 from vllm.platforms import current_platform
 
-from app.pipeline.engine import EngineOptions, Generation
+from app.pipeline.generation import EngineOptions, Generation
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from tests.engine.conftest import start
 from tests.support.golden import golden

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import numpy as np
 import numpy.typing as npt
 
-from app.pipeline.engine import Generation, SpeechPatch
+from app.pipeline.generation import Generation, SpeechPatch
 from models.voxcpm2.config import read_config
 from models.voxcpm2.prompt import Patches, Prompt
 from tests.support.golden import CHECKPOINT

@@ -23,7 +23,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         self.requests.append(self.path)
 
     def _answer(self, with_body: bool) -> None:

@@ -24,7 +24,9 @@ except CheckpointError as error:
 """
 
 
-def resolve(home: Path, model: str, revision: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def resolve(
+    home: Path, model: str, revision: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
     """In a process of its own: the hub's client reads its variables when it is imported."""
     return subprocess.run(
         [sys.executable, "-c", RESOLVE, model, revision],

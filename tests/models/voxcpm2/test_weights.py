@@ -131,7 +131,7 @@ def test_something_else_than_tensors(content: Any, tmp_path: Path) -> None:
 
 
 def test_a_missing_tensor_is_named(checkpoint: Path) -> None:
-    tensors = load_file(checkpoint / "model.safetensors")
+    tensors = load_file(CHECKPOINT / "model.safetensors")  # mapped: the copy is overwritten
     del tensors["stop_head.weight"]
     save_file(tensors, checkpoint / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"stop_head\.weight is missing"):
