@@ -28,6 +28,7 @@ from app.settings import Settings, SettingsError, load_settings
 
 OK, FAILED, BAD_SETTINGS, INTERRUPTED = 0, 1, 2, 130
 DEAD_ENGINE_TIMEOUT_S = 5  # for running requests to answer that the engine is dead
+DEAD_GRACE_S = 2  # in which `/readyz` says 503, so that a balancer's probe learns why
 EXIT_TIMEOUT_S = 5.0  # for threads that cannot be interrupted, such as a download
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
 
 async def _stop_on_failure(service: SpeechService, server: uvicorn.Server) -> None:
     await service.failed.wait()
+    await asyncio.sleep(DEAD_GRACE_S)
     server.config.timeout_graceful_shutdown = DEAD_ENGINE_TIMEOUT_S
     server.should_exit = True
 

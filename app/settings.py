@@ -72,8 +72,8 @@ class Settings(BaseSettings):
         min_length=1,
         description="Name that requests give as `model`; `SPEECH_MODEL` itself works too.",
     )
-    speech_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="`auto` (the checkpoint's own), `float32`, `bfloat16` or `float16`."
+    speech_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="`auto` (the checkpoint's own), `float32` or `bfloat16`."
     )
     speech_max_num_seqs: int = Field(
         16, ge=1, le=1024, description="Requests that run at the same time; more wait their turn."

@@ -8,7 +8,7 @@ import argparse
 import asyncio
 import time
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,7 +20,10 @@ from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from models.voxcpm2.make_checkpoint import make_checkpoint
 from models.voxcpm2.tokenizer import TextTokenizer
 
-TEXT = "The quick brown fox jumps over the lazy dog and runs into the forest."
+TEXTS = tuple(
+    f"{name} said that the quick brown fox jumps over the lazy dog and runs into the forest."
+    for name in ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry")
+)
 KV_CACHE_BYTES = 512 * 2**20
 
 
@@ -52,17 +55,25 @@ async def bench(checkpoint: Path, streams: int, patches: int) -> None:
     )
     try:
         pipeline = SpeechPipeline(engine, TextTokenizer.from_checkpoint(checkpoint))
-        base = SpeechRequest(TEXT, Generation(seed=0, min_patches=patches, max_patches=patches))
-        requests = [replace(base, generation=replace(base.generation, seed=i)) for i in range(streams)]
-        await measure(pipeline, base)  # the first run pays for allocations
+        requests = [
+            SpeechRequest(TEXTS[i % len(TEXTS)], Generation(seed=i, min_patches=patches, max_patches=patches))
+            for i in range(streams)
+        ]
+        await measure(pipeline, requests[0])  # the first run pays for allocations
+        await engine.reset_prefix_cache()  # else first audio would be that of a computed prefix
         start = time.perf_counter()
         alone = [await measure(pipeline, request) for request in requests]
         alone_s = time.perf_counter() - start
+        await engine.reset_prefix_cache()
         start = time.perf_counter()
         together = await asyncio.gather(*(measure(pipeline, request) for request in requests))
         together_s = time.perf_counter() - start
     finally:
         await engine.shutdown()
+    wanted = patches * engine.config.patch_output_samples / engine.config.sample_rate
+    assert all(timing.audio_s == wanted for timing in (*alone, *together)), (
+        "speech ended early: fewer --patches"
+    )
     report("one at a time", alone, alone_s)
     report(f"{streams} at once", together, together_s)
     print(f"batching: {alone_s / together_s:.2f} times the audio per second")  # noqa: T201 (the result)

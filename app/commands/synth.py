@@ -18,13 +18,13 @@ import typer
 
 from app.commands.outputs import write_whole
 from app.commands.progress import Progress
-from app.commands.synth_model import SynthModel, check_lengths, check_weights, resolve_model
+from app.commands.synth_model import SynthModel, check_lengths, resolve_model
 from app.commands.synth_plan import Job, SynthTarget, plan_jobs
 from app.commands.usage import UsageError
 from app.errors import GenerationFailed, VoxserveError
 from app.pipeline.encode import wav_header
 from app.pipeline.generation import Generation
-from app.pipeline.pcm import to_s16le
+from app.pipeline.pcm import BYTES_PER_SAMPLE, to_s16le
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from app.voices.reference import AudioClip, read_clip
 from models.voxcpm2.config import CheckpointError
@@ -58,11 +58,12 @@ def synth(target: SynthTarget, which: SynthModel, options: Mapping[str, object],
         UsageError: it cannot be done as given; no engine was started.
     """
     from app.commands.engine_session import run_with_engine  # noqa: PLC0415 (a second to import)
+    from models.voxcpm2.weights import check_checkpoint  # noqa: PLC0415 (imports torch)
 
     jobs = plan_jobs(target, options)
     settings, checkpoint = resolve_model(which)
     try:
-        check_weights(checkpoint)
+        check_checkpoint(checkpoint)
         check_lengths(jobs, checkpoint, settings.speech_max_model_len)
         typer.echo("starting the engine: about a minute", err=True)
         return run_with_engine(
@@ -124,7 +125,7 @@ async def _run_job(pipeline: SpeechPipeline, job: Job, progress: Progress) -> st
     )
     speech = await _collect(pipeline, prompt, generation, progress)
     await asyncio.to_thread(_write, job, speech, prompt, pipeline.sample_rate)
-    seconds = len(speech.pcm) / 2 / pipeline.sample_rate
+    seconds = len(speech.pcm) / BYTES_PER_SAMPLE / pipeline.sample_rate
     return f"{job.wav}: {seconds:.2f} s of audio, {len(speech.latents)} patches, seed {job.seed}"
 
 

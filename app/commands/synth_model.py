@@ -9,7 +9,6 @@ import numpy as np
 import soundfile
 import typer
 
-from app.commands.doctor_checkpoint import check_checkpoint
 from app.commands.synth_plan import Job
 from app.commands.usage import UsageError
 from app.settings import Settings, SettingsError, load_settings
@@ -59,17 +58,6 @@ def _checkpoint(settings: Settings) -> Path:
         "no model is named: a tiny random one speaks NOISE; for speech give --model openbmb/VoxCPM2", err=True
     )
     return default_checkpoint(settings.voxserve_cache_dir)
-
-
-def check_weights(checkpoint: Path) -> None:
-    """See whether a checkpoint directory is complete: the engine would only say that it did not start.
-
-    Raises:
-        UsageError: something is missing or wrong; it is named.
-    """
-    problems = [f"{found.detail}: {found.remedy}" for found in check_checkpoint(checkpoint) if not found.ok]
-    if problems:
-        raise UsageError(*problems)
 
 
 def check_lengths(jobs: Sequence[Job], checkpoint: Path, max_model_len: int | None) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import logging
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,17 +30,19 @@ from app.errors import EngineDead, GenerationFailed
 from app.pipeline.generation import EngineOptions, Generation, SpeechPatch
 from models import compat
 from models.plugin import VOXCPM2_FORMAT, register
-from models.runtime.audio_channel import AudioReceiver, ReceivedPatch
+from models.runtime.audio_channel import AUDIO_ENDPOINT, AudioReceiver, ReceivedPatch
 from models.voxcpm2.config import VoxCPM2ModelConfig, read_config
 from models.voxcpm2.prompt import Patches, Prompt, SpeechParams
 from models.voxcpm2.weights import check_checkpoint
 
-AUDIO_ENDPOINT_KEY = "voxserve_audio_endpoint"  # read by models.runtime.runner
 logger = logging.getLogger(__name__)
 
 LAST_PATCHES_TIMEOUT_S = 30.0  # between the engine's word that a request is finished and its last patch
-DEAD = "the speech engine died: the service restarts, try again in a minute"
+DEAD = "the speech engine died: the service stops, try again in a minute"
+FAILED = "the speech engine failed on this request: see the log"
+ALIVE_INTERVAL_S = 1.0  # between looks at whether the engine lives, while its encoder is waited for
 SHUTDOWN_TIMEOUT_S = 20.0  # for the engine's processes to leave by themselves; then they are killed
+THREADS_BIND = "VLLM_CPU_OMP_THREADS_BIND"
 CPU_BLOCK_SIZE = 32  # the smallest the CPU kernels take; vLLM's 128 would leave most prefixes uncached
 
 
@@ -70,22 +72,25 @@ class SpeechEngine:
             EngineDead: the engine's process ended before it was ready.
         """
         config = read_config(checkpoint)
+        config.require_divisible(options.tensor_parallel_size)
         await asyncio.to_thread(check_checkpoint, checkpoint)  # in a worker its message would be lost
         sockets = TemporaryDirectory(prefix="voxserve-")
         endpoint = f"ipc://{sockets.name}/audio"
         receiver = AudioReceiver(endpoint)
         try:
             llm = await asyncio.to_thread(_build, checkpoint, options, endpoint)
-        except Exception as error:
+        except BaseException as error:
             await receiver.close()
             sockets.cleanup()
+            if not isinstance(error, Exception):
+                raise
             raise EngineDead(f"the speech engine did not start: {error}") from error
         return cls(llm, receiver, config, sockets)
 
     @property
     def errored(self) -> bool:
         """Whether the engine is dead."""
-        return self._llm is None or self._llm.errored
+        return self._llm is None or self._llm.errored or self._receiver.failed
 
     @property
     def running(self) -> int:
@@ -130,8 +135,16 @@ class SpeechEngine:
             float32 `[patches, patch_size, feat_dim]`.
         """
         assert samples.size % self.config.patch_input_samples == 0
-        latents = (await self._call("encode_audio", np.ascontiguousarray(samples, np.float32).tobytes()))[0]
-        return np.frombuffer(latents, np.float32).reshape(-1, self.config.patch_size, self.config.feat_dim)
+        name = f"reference-{next(self._names)}"
+        latents = self._receiver.open(name)
+        try:
+            await self._call("encode_audio", name, np.ascontiguousarray(samples, np.float32).tobytes())
+            row = (await self._while_alive(latents.get())).row
+        finally:
+            self._receiver.close_channel(name)
+        if not row.size:
+            raise GenerationFailed("the engine could not encode the audio: see the log")
+        return row.reshape(-1, self.config.patch_size, self.config.feat_dim)
 
     async def stats(self) -> list[dict[str, int]]:
         """Counters of the request state, one record a worker."""
@@ -148,7 +161,7 @@ class SpeechEngine:
     @property
     def _live(self) -> AsyncLLM:
         """The engine, or `EngineDead`."""
-        if self._llm is None or self._llm.errored:
+        if self._llm is None or self.errored:
             raise EngineDead(DEAD)
         return self._llm
 
@@ -157,22 +170,39 @@ class SpeechEngine:
         if self._llm is None:
             return
         llm, self._llm = self._llm, None
-        compat.stop_output_handler(llm)
+        compat.stop_outputs(llm, EngineDeadError())
         await asyncio.to_thread(llm.shutdown, SHUTDOWN_TIMEOUT_S)
         await self._receiver.close()
         self._sockets.cleanup()
 
-    async def _call(self, method: str, *args: Any) -> list[Any]:
+    async def _while_alive(self, arrival: Coroutine[None, None, ReceivedPatch]) -> ReceivedPatch:
+        """Wait for something to come, but not from a dead engine."""
+        waiting = asyncio.create_task(arrival)
         try:
-            return await self._live.collective_rpc(method, args=args)
+            while not waiting.done():
+                await asyncio.wait((waiting,), timeout=ALIVE_INTERVAL_S)
+                if self.errored:
+                    raise EngineDead(DEAD)
+            return waiting.result()
+        finally:
+            waiting.cancel()
+
+    async def _call(self, method: str, *args: Any) -> list[Any]:
+        llm = self._live
+        try:
+            return await llm.collective_rpc(method, args=args)
         except EngineDeadError as error:
             raise EngineDead(DEAD) from error
+        except Exception as error:  # vLLM sends a worker's error as a bare Exception
+            logger.exception("%s failed in the engine", method)
+            raise GenerationFailed(FAILED) from error
 
     async def _run(self, name: str, prompt: Prompt, generation: Generation) -> int:
         """Drive the request to its end; returns how many tokens, hence patches, it made."""
+        llm = self._live
         last: RequestOutput | None = None
         try:
-            async for output in self._live.generate(
+            async for output in llm.generate(
                 tokens_input(prompt.token_ids, cache_salt=prompt.cache_salt),
                 self._sampling(name, prompt, generation),
                 name,
@@ -184,7 +214,7 @@ class SpeechEngine:
             raise
         except Exception as error:
             logger.exception("the engine failed on a request")
-            raise GenerationFailed("the speech engine failed on this request: see the log") from error
+            raise GenerationFailed(FAILED) from error
         if last is None or last.outputs[0].finish_reason not in ("stop", "length"):
             raise GenerationFailed("the speech engine ended this request early: try again")
         return len(last.outputs[0].token_ids)
@@ -241,7 +271,6 @@ class SpeechEngine:
 def _build(checkpoint: Path, options: EngineOptions, endpoint: str) -> AsyncLLM:
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # our runner mixin extends the V1 runner, on CPU and CUDA
     register()
-    worker = "SpeechCPUWorker" if current_platform.is_cpu() else "SpeechCUDAWorker"
     optional: dict[str, Any] = {
         "max_num_batched_tokens": options.max_num_batched_tokens,
         "max_model_len": options.max_model_len,
@@ -254,8 +283,8 @@ def _build(checkpoint: Path, options: EngineOptions, endpoint: str) -> AsyncLLM:
         config_format=VOXCPM2_FORMAT,
         load_format=VOXCPM2_FORMAT,
         skip_tokenizer_init=True,
-        worker_cls=f"models.runtime.worker.{worker}",
-        additional_config={AUDIO_ENDPOINT_KEY: endpoint},
+        worker_cls="models.runtime.worker.SpeechWorker",
+        additional_config={AUDIO_ENDPOINT: endpoint},
         dtype=read_config(checkpoint).dtype if options.dtype == "auto" else options.dtype,
         max_num_seqs=options.max_num_seqs,
         gpu_memory_utilization=options.gpu_memory_utilization,
@@ -266,4 +295,19 @@ def _build(checkpoint: Path, options: EngineOptions, endpoint: str) -> AsyncLLM:
         scheduling_policy="fcfs",  # bounds the requests that hold slots by max_num_seqs
         **{name: value for name, value in optional.items() if value is not None},
     )
-    return AsyncLLM.from_engine_args(arguments)
+    with _cores_dealt(options.tensor_parallel_size):
+        return AsyncLLM.from_engine_args(arguments)
+
+
+@contextlib.contextmanager
+def _cores_dealt(ranks: int) -> Iterator[None]:
+    """Deal this process's cores to the ranks of an engine that starts: vLLM wants a NUMA node each."""
+    if ranks == 1 or not current_platform.is_cpu() or THREADS_BIND in os.environ:
+        yield
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    os.environ[THREADS_BIND] = "|".join(",".join(map(str, cores[rank::ranks])) for rank in range(ranks))
+    try:
+        yield
+    finally:
+        del os.environ[THREADS_BIND]

@@ -11,9 +11,11 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from app.errors import EngineDead
 from app.pipeline.generation import EngineOptions
 from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings
+from models.plugin import why_invisible
 from models.voxcpm2.tokenizer import TextTokenizer
 
 CPU_KV_CACHE_BYTES = 2**30  # vLLM's own default on a CPU is a share of all memory
@@ -31,6 +33,8 @@ async def start_pipeline(settings: Settings, report: Report) -> SpeechPipeline:
         CheckpointError: the checkpoint cannot be had or used.
         EngineDead: the engine did not start.
     """
+    if reason := why_invisible():
+        raise EngineDead(f"vLLM's processes would not find the speech model: {reason}")
     report("resolving checkpoint")
     checkpoint = await asyncio.to_thread(_checkpoint, settings)
     report("loading vLLM")

@@ -7,6 +7,7 @@ Pickled files are read with `weights_only`, which executes no code.
 """
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,15 +17,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from models.voxcpm2.audio_vae import AudioVAE, load_audio_vae_weights
+from models.voxcpm2.audio_vae import AudioVAE, load_audio_vae_weights, match_audio_vae_weights
 from models.voxcpm2.config import CheckpointError, read_config
-from models.voxcpm2.manifest import require_complete, tensor_manifest
+from models.voxcpm2.manifest import AUDIO_VAE_FILES, MODEL_FILES, require_complete, tensor_manifest
 
 if TYPE_CHECKING:
     from models.voxcpm2.scaffold import VoxCPM2ForTextToSpeech
 
-MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
-AUDIO_VAE_FILES = ("audiovae.safetensors", "audiovae.pth")
 AUDIO_VAE_PREFIX = "audio_vae."
 
 # Prefixes of released names -> of our modules. Names not listed are the same.
@@ -52,8 +51,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        mapped = zipfile.is_zipfile(path)  # files of torch before 1.6 cannot be
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:  # torch's own text advises to execute what the file holds
+        raise CheckpointError(
+            f"{path} cannot be read (damaged, or more than tensors): download the checkpoint again"
+        ) from error
+    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}): download the checkpoint again") from error
     tensors = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
@@ -89,7 +93,7 @@ def check_checkpoint(checkpoint: Path) -> None:
     require_complete(tensor_manifest(config), read_shapes(model_file), str(model_file))
     with torch.device("meta"):
         vae = AudioVAE(config.audio_vae_config)
-    load_audio_vae_weights(vae, read_tensors(vae_file))
+    match_audio_vae_weights(vae, read_tensors(vae_file))
 
 
 def read_checkpoint(checkpoint: Path) -> dict[str, Tensor]:

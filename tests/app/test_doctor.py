@@ -145,7 +145,7 @@ def test_a_plug_in_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     def installed(group: str) -> list[EntryPoint]:
         return [EntryPoint("other", "other:register", group)]
 
-    monkeypatch.setattr(doctor_system, "entry_points", installed)
+    monkeypatch.setattr("models.plugin.entry_points", installed)
     assert list(wrong(doctor_system.check_plugin())) == ["plug-in"]
 
 
@@ -154,7 +154,7 @@ def test_a_plug_in_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_the_allow_list(allowed: str, fine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_PLUGINS", allowed)
-    assert list(wrong(doctor_system.check_plugin())) == ([] if fine else ["VLLM_PLUGINS"])
+    assert list(wrong(doctor_system.check_plugin())) == ([] if fine else ["plug-in"])
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_an_architecture_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.plugin.ARCHITECTURES", {"Gone": "models.gone:Gone"})
-    monkeypatch.setattr("models.plugin.register", lambda: None)
+    monkeypatch.setattr(doctor_system, "ARCHITECTURES", {"Gone": "models.gone:Gone"})
+    monkeypatch.setattr(doctor_system, "register", lambda: None)
     assert "models.gone" in wrong(doctor_system.check_plugin())["Gone"].detail
 
 

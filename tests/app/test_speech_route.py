@@ -11,8 +11,12 @@ import pytest
 import soundfile
 
 from app.errors import EngineDead, GenerationFailed
+from app.pipeline.generation import Generation
+from models.voxcpm2.prompt import AUDIO_START
+from models.voxcpm2.tokenizer import TextTokenizer
 from tests.app.test_errors import check
 from tests.support.fake_engine import FakeEngine
+from tests.support.golden import CHECKPOINT
 from tests.support.serving import SPEECH, Service, factory, in_process, on_port, until
 
 BODY = {"model": "voxcpm2", "input": "Hello world, this is a test of speech.", "seed": 7}
@@ -102,9 +106,34 @@ async def test_refused(extra: dict[str, object], status: int, code: str, param: 
     assert engine.made == 1, "only the warm-up reached the engine"
 
 
-async def test_the_parameters_reach_the_engine(service: Service) -> None:
-    answer = await service.client.post(SPEECH, json=BODY | {"max_patches": 2})
-    assert answer.headers["x-audio-duration"] == "0.320"
+async def test_every_parameter_reaches_the_engine() -> None:
+    engine = FakeEngine()
+    parameters = {
+        "seed": 2**63 - 1,
+        "cfg_value": 3.5,
+        "inference_timesteps": 17,
+        "temperature": 0.25,
+        "min_patches": 1,
+        "max_patches": 3,
+    }
+    async with in_process(factory(engine)) as service:
+        answer = await service.client.post(SPEECH, json=BODY | parameters)
+    assert answer.headers["x-audio-duration"] == "0.480"
+    prompt, generation = engine.requests[-1]
+    assert prompt.token_ids == [*TextTokenizer.from_checkpoint(CHECKPOINT)(BODY["input"]), AUDIO_START]
+    assert generation == Generation(
+        seed=2**63 - 1, cfg=3.5, steps=17, temperature=0.25, min_patches=1, max_patches=3, context_patches=3
+    )
+
+
+async def test_what_a_request_leaves_out_is_the_references_default() -> None:
+    engine = FakeEngine()
+    async with in_process(factory(engine)) as service:
+        await service.client.post(SPEECH, json=BODY)
+    _, generation = engine.requests[-1]
+    assert generation == Generation(
+        seed=7, cfg=2.0, steps=10, temperature=1.0, min_patches=2, max_patches=2000, context_patches=3
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import stat
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -488,6 +490,32 @@ def pipeline_on(engine: FakeEngine) -> Callable[..., object]:
         return SpeechPipeline(engine, TextTokenizer.from_checkpoint(CHECKPOINT))  # type: ignore[arg-type]
 
     return start
+
+
+@pytest.mark.parametrize(
+    ("verbose", "user", "expected"),
+    [
+        (False, None, ("WARNING", "ignore")),
+        (True, None, ("INFO", None)),
+        (False, "ERROR", ("ERROR", "ignore")),
+    ],
+)
+def test_vllm_is_quiet_unless_asked(
+    verbose: bool,
+    user: str | None,
+    expected: tuple[str, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("VLLM_LOGGING_LEVEL", "PYTHONWARNINGS", "VLLM_LOGGING_STREAM")
+    for name in names:
+        monkeypatch.setenv(name, "")  # so that it is put back afterwards
+        monkeypatch.delenv(name)
+    if user:
+        monkeypatch.setenv("VLLM_LOGGING_LEVEL", user)
+    monkeypatch.setattr(sys, "warnoptions", [])
+    with warnings.catch_warnings():
+        engine_session._quieten(verbose)
+    assert tuple(os.environ.get(name) for name in names) == (*expected, "ext://sys.stderr")
 
 
 def test_the_engine_is_shut_down_after_work(monkeypatch: pytest.MonkeyPatch) -> None:

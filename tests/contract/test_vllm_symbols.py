@@ -281,6 +281,14 @@ def builds_a_runner(symbol: Symbol) -> None:
     assert "use_v2_model_runner" in inspect.getsource(inspect.getmodule(cls)), "V1 cannot be chosen"
 
 
+def ends_requests_by_an_error(symbol: Symbol) -> None:
+    from vllm.v1.engine.output_processor import OutputProcessor
+
+    method("__init__", "self.output_processor = OutputProcessor(")(symbol)
+    found = list(inspect.signature(OutputProcessor.propagate_error).parameters)
+    assert len(found) == 2, f"the parameters of propagate_error are {found}"  # self and the error
+
+
 CONTRACTS: dict[str, Contract] = {
     # the engine, as the API process drives it
     "vllm.__version__": version_is_pinned,
@@ -305,6 +313,7 @@ CONTRACTS: dict[str, Contract] = {
     f"{ASYNC_LLM}.output_handler": method(
         "_run_output_handler", "self.output_handler = asyncio.create_task("
     ),
+    f"{ASYNC_LLM}.output_processor": ends_requests_by_an_error,
     "vllm.v1.engine.exceptions.EngineDeadError": exists,
     # plug-in points
     "vllm.ModelRegistry": exists,

@@ -19,6 +19,10 @@ class FakeEngine:
         patches: length of each answer, unless the request bounds it lower.
         delay_s: before each patch.
         fail_at: number of the patch in whose place `error` is raised.
+
+    Attributes:
+        requests: prompt and parameters of every answer that was begun.
+        encoded: samples of every clip, as they came.
     """
 
     def __init__(
@@ -34,12 +38,15 @@ class FakeEngine:
         self.running = 0
         self.made = 0
         self.shut_down = False
+        self.requests: list[tuple[Prompt, Generation]] = []
+        self.encoded: list[npt.NDArray[np.float32]] = []
         self._patches = patches
         self._delay_s = delay_s
         self._fail_at = fail_at
         self._error = error
 
     async def generate(self, prompt: Prompt, generation: Generation) -> AsyncGenerator[SpeechPatch, None]:
+        self.requests.append((prompt, generation))
         self.running += 1
         try:
             for index in range(min(self._patches, generation.max_patches, prompt.patch_limit)):
@@ -52,8 +59,11 @@ class FakeEngine:
             self.running -= 1
 
     async def encode_audio(self, samples: npt.NDArray[np.float32]) -> Patches:
-        count = samples.size // self.config.patch_input_samples
-        return np.zeros((count, self.config.patch_size, self.config.feat_dim), np.float32)
+        """Each patch is the mean of its samples, over and over: patches of different audio differ."""
+        self.encoded.append(samples)
+        means = samples.reshape(-1, self.config.patch_input_samples).mean(axis=1)
+        shape = (means.size, self.config.patch_size, self.config.feat_dim)
+        return np.broadcast_to(means[:, None, None], shape).copy()
 
     async def stats(self) -> list[dict[str, int]]:
         return [{"running": self.running}]

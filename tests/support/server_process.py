@@ -75,7 +75,7 @@ class ServerProcess:
         return list(self._seen.values())
 
     def engine_processes(self) -> list[psutil.Process]:
-        return [process for process in self.children() if process.name().startswith("VLLM::")]
+        return [process for process in self.children() if _name(process).startswith("VLLM::")]
 
     def exit_code(self, timeout_s: float) -> int:
         try:
@@ -96,6 +96,14 @@ class ServerProcess:
         for process in [*alive, *self._seen.values()]:
             if process.is_running():
                 process.kill()
+
+
+def _name(process: psutil.Process) -> str:
+    """What it calls itself; helpers of vLLM's start may be gone already."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
 
 
 @contextmanager

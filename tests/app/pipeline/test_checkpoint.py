@@ -42,7 +42,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = tmp_path_factory.mktemp("repository")
     for name in ("config.json", "tokenizer.json", "audiovae.pth"):
         shutil.copy(CHECKPOINT / name, files)
-    (files / "example.wav").write_bytes(b"not wanted")
+    shutil.copy(CHECKPOINT / "model.safetensors", files)
+    for name in ("example.wav", "pytorch_model.bin"):
+        (files / name).write_bytes(b"not wanted")
     return files
 
 
@@ -81,11 +83,16 @@ def test_download_revision_and_offline(repository: Path, tmp_path: Path) -> None
         unknown = resolve(tmp_path, "someone/else", HF_ENDPOINT=address)
         assert unknown.returncode == 1
         assert "set HF_TOKEN for a gated repository" in unknown.stderr
-    assert sorted(file.name for file in path.iterdir()) == ["audiovae.pth", "config.json", "tokenizer.json"]
+    assert sorted(file.name for file in path.iterdir()) == [
+        "audiovae.pth",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
     assert read_config(path) == read_config(CHECKPOINT)
     requests.clear()
     offline = resolve(tmp_path, REPOSITORY, "v1", HF_ENDPOINT=address, HF_HUB_OFFLINE="1")
-    assert offline.stdout.strip() == str(path)
+    assert offline.stdout.strip() == str(path), offline.stderr
     nothing = resolve(tmp_path, "someone/else", HF_ENDPOINT=address, HF_HUB_OFFLINE="1")
     assert nothing.returncode == 1
     assert "not in the local cache" in nothing.stderr

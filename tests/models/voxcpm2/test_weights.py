@@ -12,9 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models.voxcpm2.config import CheckpointError, read_config
+from models.voxcpm2.manifest import AUDIO_VAE_FILES, MODEL_FILES
 from models.voxcpm2.weights import (
-    AUDIO_VAE_FILES,
-    MODEL_FILES,
     RENAMED_PREFIXES,
     check_checkpoint,
     find_weight_file,
