@@ -312,10 +312,10 @@ async def all_waiting(
     cache: ReferenceCache, encoder: Encoder, clips: list[AudioClip], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[list[asyncio.Task[Patches]]]:
     """Requests that have all come as far as the encoder, which answers when the block ends."""
-    prepared = []
+    prepared: list[Floats] = []
 
-    def to_patches_counted(*arguments: object) -> Floats:
-        samples = to_patches(*arguments)
+    def to_patches_counted(clip: AudioClip, config: VoxCPM2ModelConfig, padding: Side) -> Floats:
+        samples = to_patches(clip, config, padding)
         prepared.append(samples)
         return samples
 
