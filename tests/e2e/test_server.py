@@ -6,6 +6,7 @@ The tests of the first part share one server, in this order; the last of them en
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,8 +21,10 @@ import openai
 import psutil
 import pytest
 import soundfile
+from safetensors.numpy import load_file, save_file
 
-from tests.support.server_process import ROOT, ServerProcess, server_process, wait_for
+from tests.support.golden import CHECKPOINT
+from tests.support.server_process import ROOT, START_TIMEOUT_S, ServerProcess, server_process, wait_for
 
 pytestmark = pytest.mark.engine
 
@@ -257,9 +260,22 @@ def test_a_killed_worker_ends_streams_and_the_process(tmp_path_factory: pytest.T
                     worker.kill()
                     killed = time.monotonic()
         assert time.monotonic() - killed < DEATH_TIMEOUT_S
+        status, said = server.readiness()
+        assert (status, said["status"]) == (503, "dead")
         assert server.exit_code(DEATH_TIMEOUT_S) == 1
         assert server.orphans() == []
         assert "the speech engine died" in server.log
+
+
+def test_a_checkpoint_without_a_tensor_is_refused_by_its_name(tmp_path: Path) -> None:
+    checkpoint = Path(shutil.copytree(CHECKPOINT, tmp_path / "checkpoint"))
+    tensors = load_file(checkpoint / "model.safetensors")
+    del tensors["residual_lm.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, checkpoint / "model.safetensors")
+    with server_process(tmp_path / "log", SPEECH_MODEL=str(checkpoint)) as server:
+        assert server.exit_code(START_TIMEOUT_S) == 1
+        assert "residual_lm.layers.1.mlp.up_proj.weight is missing" in server.log
+        assert "Traceback" not in server.log
 
 
 def test_nothing_outlives_a_killed_server(tmp_path_factory: pytest.TempPathFactory) -> None:
