@@ -9,7 +9,6 @@
 
 import asyncio
 import logging
-import multiprocessing
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -21,6 +20,7 @@ from app.errors import EngineDead, EngineStarting, VoxserveError
 from app.pipeline.generation import Generation
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from app.pipeline.start import StartPipeline
+from app.processes import kill_children
 from app.settings import Settings
 from models.voxcpm2.config import CheckpointError
 
@@ -156,12 +156,6 @@ class SpeechService:
         while not start.done() and time.monotonic() < deadline:
             kill_children()
             await asyncio.wait({start}, timeout=ABANDON_INTERVAL_S)
-
-
-def kill_children() -> None:
-    """Kill the engine's processes that are still there; those they started end with them."""
-    for child in multiprocessing.active_children():
-        child.kill()
 
 
 async def _warm_up(pipeline: SpeechPipeline) -> None:

@@ -5,17 +5,15 @@ vLLM's processes do not see a terminal's Ctrl+C, so that it is this process alon
 
 import asyncio
 import importlib
-import multiprocessing.resource_tracker
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 
-from app.lifecycle import kill_children
 from app.pipeline.speech import SpeechPipeline
 from app.pipeline.start import start_pipeline
+from app.processes import kill_children, starter_threads
 from app.settings import Settings
 
 KILL_INTERVAL_S = 0.1
@@ -44,7 +42,7 @@ class _Session:
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(initializer=_block_sigint))
+        loop.set_default_executor(starter_threads())
         task = asyncio.current_task()
         assert task is not None
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -93,15 +91,6 @@ def _quieten(verbose: bool) -> None:
     if not verbose and not sys.warnoptions:
         os.environ.setdefault("PYTHONWARNINGS", "ignore")
         warnings.simplefilter("ignore")
-
-
-def _block_sigint() -> None:
-    """Block SIGINT in a thread; processes inherit that from the thread that starts them.
-
-    The resource tracker is started first, since starting it unblocks the signal.
-    """
-    multiprocessing.resource_tracker.ensure_running()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _ignore(_stage: str) -> None:

@@ -81,14 +81,9 @@ def check_lengths(jobs: Sequence[Job], checkpoint: Path, max_model_len: int | No
             prompt_text=request.prompt_text or "",
         )
         try:
-            positions = len(builder.build(request.text, conditioning).token_ids)
+            builder.build(request.text, conditioning).require_room(limit)
         except ValueError as error:
             raise UsageError(f"{job.name}: {error}") from error
-        if positions >= limit:
-            raise UsageError(
-                f"{job.name}: text and audio take {positions} positions of the model's {limit}, which leaves "
-                "none for speech: shorten the text or the audio"
-            )
 
 
 def _silence(path: Path | None, config: VoxCPM2ModelConfig) -> Patches | None:

@@ -1,6 +1,5 @@
 """From what was asked to jobs: requests with their seeds and the files they become, which can be written."""
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +7,8 @@ from pathlib import Path
 from app.commands.outputs import check_output
 from app.commands.synth_requests import BatchRequest, SynthRequest, option_name, parse_options, read_batch
 from app.commands.usage import UsageError
+from app.pipeline.generation import draw_seed
 
-DRAWN_SEEDS = 2**53  # drawn seeds are below: JSON readers that know only doubles keep them exact
 WAV, NPZ = ".wav", ".npz"
 
 
@@ -95,4 +94,4 @@ def _jobs_in(directory: Path, requests: Sequence[BatchRequest]) -> Iterator[Job]
 
 
 def _seed(request: SynthRequest) -> int:
-    return secrets.randbelow(DRAWN_SEEDS) if request.seed is None else request.seed
+    return draw_seed() if request.seed is None else request.seed

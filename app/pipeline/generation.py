@@ -1,5 +1,6 @@
 """What a request may ask for, what an engine is made with, and what it answers. Free of torch and vLLM."""
 
+import secrets
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,3 +58,8 @@ class SpeechPatch:
     pcm: Floats
     latents: Floats
     stop_logits: Floats
+
+
+def draw_seed() -> int:
+    """A seed for a request that gives none; below 2^53, so that JSON readers of doubles keep it exact."""
+    return secrets.randbelow(2**53)

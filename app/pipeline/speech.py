@@ -72,15 +72,9 @@ class SpeechPipeline:
         )
         try:
             prompt = self._builder.build(request.text, conditioning)
+            prompt.require_room(self.engine.max_model_len)
         except ValueError as error:
             raise InvalidRequest(str(error), "input") from error
-        limit = self.engine.max_model_len
-        if len(prompt.token_ids) >= limit:
-            raise InvalidRequest(
-                f"text and audio take {len(prompt.token_ids)} positions of the model's {limit}, which leaves "
-                "none for speech: shorten the text or the audio",
-                "input",
-            )
         return prompt
 
     async def speak(self, prompt: Prompt, generation: Generation) -> AsyncGenerator[SpeechPatch, None]:

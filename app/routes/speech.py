@@ -3,7 +3,6 @@
 Whatever can be refused is refused before the answer begins: a streamed one waits for its first patch too.
 """
 
-import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -14,15 +13,13 @@ from app.deps import SettingsDep, SpeechDep
 from app.disconnect import unless_gone
 from app.errors import GenerationFailed, InvalidRequest, UnsupportedVoice
 from app.pipeline.encode import CONTAINERS
-from app.pipeline.generation import Generation
+from app.pipeline.generation import Generation, draw_seed
 from app.pipeline.pcm import BYTES_PER_SAMPLE, speak_pcm
 from app.pipeline.speech import SpeechRequest
 from app.routes.models import check_model
 from app.schemas import DEFAULT_VOICE, VOICES, ErrorBody, SpeechBody
 from app.settings import Settings
 from app.streaming import AudioStream
-
-DRAWN_SEEDS = 2**53  # drawn seeds are below: JSON readers that know only doubles keep them exact
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])
 
@@ -71,7 +68,7 @@ def _check(body: SpeechBody, settings: Settings) -> None:
 
 def _speech_request(body: SpeechBody) -> SpeechRequest:
     generation = Generation(
-        seed=secrets.randbelow(DRAWN_SEEDS) if body.seed is None else body.seed,
+        seed=draw_seed() if body.seed is None else body.seed,
         cfg=body.cfg_value,
         steps=body.inference_timesteps,
         temperature=body.temperature,
