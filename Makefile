@@ -2,7 +2,7 @@
 #   DEVICE=cpu|cuda  for setup: which vLLM (default: that of the existing .venv, else cpu)
 #   ARGS="..."       passed on to serve, test, bench and lock
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev serve test lint bench lock
+.PHONY: help setup setup-dev serve test lint bench gpu-check lock
 
 DEVICE ?=
 ARGS ?=
@@ -33,6 +33,11 @@ lint: setup-dev ## check style, format and types
 
 bench: setup ## measure latency and throughput
 	$(BIN)/python -m bench $(ARGS)
+
+gpu-check: ## on a machine with an NVIDIA GPU: golden numbers, concurrency, then the benchmark
+	@scripts/setup.sh --device cuda --dev
+	$(BIN)/python -m pytest tests/engine --ignore tests/engine/test_tensor_parallel.py $(ARGS)
+	$(BIN)/python -m bench
 
 lock: ## resolve requirements/*.lock anew (ARGS=--upgrade for newer versions)
 	@scripts/lock.sh $(ARGS)

@@ -9,21 +9,20 @@
 
 import asyncio
 import logging
-import multiprocessing
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fastapi import FastAPI
 
 from app.errors import EngineDead, EngineStarting, VoxserveError
+from app.pipeline.generation import Generation
+from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from app.pipeline.start import StartPipeline
+from app.processes import kill_children
 from app.settings import Settings
 from models.voxcpm2.config import CheckpointError
-
-if TYPE_CHECKING:
-    from app.pipeline.speech import SpeechPipeline
 
 WATCH_INTERVAL_S = 1.0
 ABANDON_INTERVAL_S = 0.2
@@ -56,7 +55,7 @@ class SpeechService:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def pipeline(self) -> "SpeechPipeline":
+    def pipeline(self) -> SpeechPipeline:
         """The pipeline, once it is ready.
 
         Raises:
@@ -65,7 +64,7 @@ class SpeechService:
         """
         if self.status == "starting":
             raise EngineStarting(
-                f"the speech engine is not ready yet ({self.stage}, after {self.elapsed_s:.0f} s): try again soon"
+                f"the speech engine is not ready yet ({self.stage}, {self.elapsed_s:.0f} s): try again soon"
             )
         if self.status != "ready" or self._pipeline is None:
             raise EngineDead(self.message or "the service is stopping: try again in a minute")
@@ -123,7 +122,6 @@ class SpeechService:
             self._pipeline = pipeline
             self._report("warming up")
             await _warm_up(pipeline)
-            self._report("ready")
         except _StartAbandoned:
             return
         except (CheckpointError, VoxserveError, ImportError, OSError) as error:
@@ -133,7 +131,7 @@ class SpeechService:
             logger.exception("unexpected error while starting")
             self._fail("failed", "unexpected error while starting: see the log")
             return
-        self.status = "ready"
+        self.status = self.stage = "ready"
         logger.info("ready after %.0f s", self.elapsed_s)
         while not pipeline.engine.errored:  # noqa: ASYNC110 (vLLM has no event for it)
             await asyncio.sleep(WATCH_INTERVAL_S)
@@ -160,17 +158,8 @@ class SpeechService:
             await asyncio.wait({start}, timeout=ABANDON_INTERVAL_S)
 
 
-def kill_children() -> None:
-    """Kill the engine's processes that are still there; those they started end with them."""
-    for child in multiprocessing.active_children():
-        child.kill()
-
-
-async def _warm_up(pipeline: "SpeechPipeline") -> None:
+async def _warm_up(pipeline: SpeechPipeline) -> None:
     """Speak one patch by the way that requests take."""
-    from app.pipeline.engine import Generation  # noqa: PLC0415 (imports vLLM, which is loaded by now)
-    from app.pipeline.speech import SpeechRequest  # noqa: PLC0415
-
     request = SpeechRequest("Hello.", Generation(seed=0, max_patches=1))
     prompt = await pipeline.prepare(request)
     async with aclosing(pipeline.speak(prompt, request.generation)) as patches:

@@ -32,8 +32,8 @@ class LineFormatter(logging.Formatter):
 def configure_logging(level: str) -> None:
     """Send all records of this process to standard error, at `level` (a name in lower case).
 
-    vLLM reads its level from the environment, in this process and in the engine's. It has dozens of information
-    lines a start, so they come at our debug level only; a level that the user set for it stays.
+    vLLM reads its level from the environment, in this process and in the engine's. It has dozens of lines of
+    information a start, so they come at our debug level only; a level that the user set for it stays.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
@@ -42,9 +42,8 @@ def configure_logging(level: str) -> None:
         logging.getLogger(chatty).setLevel(
             max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()])
         )
-    os.environ.setdefault(
-        "VLLM_LOGGING_LEVEL", {"debug": "DEBUG", "info": "WARNING"}.get(level, level.upper())
-    )
+    quieter = {"debug": "DEBUG", "info": "WARNING"}.get(level, level.upper())
+    logging.getLogger("vllm").setLevel(os.environ.setdefault("VLLM_LOGGING_LEVEL", quieter).upper())
 
 
 def _quoted(value: str) -> str:

@@ -3,6 +3,7 @@
 Outermost first: `RequestContext` (request id, access log, last resort for errors), `BodyLimit`.
 """
 
+import asyncio
 import json
 import logging
 import re
@@ -20,6 +21,7 @@ SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")  # safe in a header, 
 PROBES = ("/healthz", "/readyz")  # logged at debug level only: they come every few seconds
 MAX_BODY_BYTES = 2**20  # the longest text takes 50 kB when every character is escaped
 UNEXPECTED = "unexpected error: the server's log says more, under this answer's x-request-id"
+STOPPING = "the server stopped before the answer was complete: try again in a minute"
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,10 @@ class RequestContext:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except asyncio.CancelledError:  # requests are cancelled by a server that stops, and by nobody else
+            logger.warning("cut off, since the server stops")
+            if not status:
+                await _send_json(send_with_id, 503, error_body(STOPPING, "server_error", "server_stopping"))
         except Exception:
             if status:  # the answer has begun: the server closes the connection, and logs the error
                 raise

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from models.voxcpm2 import limits
@@ -49,14 +49,20 @@ def _only_audio(value: object) -> object:
     return value
 
 
+def _valid_unicode(value: str) -> str:
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise _refuse("the text has half of a surrogate pair: send valid Unicode")
+    return value
+
+
 def _only_normal_speed(value: float | None) -> float | None:
     if value not in (None, 1):
         raise _refuse("the model has no control of speed: leave it out, or give 1.0")
     return value
 
 
-def _no_instructions(value: object) -> object:
-    if isinstance(value, str) and value.strip():
+def _no_instructions(value: str | None) -> str | None:
+    if value and value.strip():
         raise _refuse("instructions are not served, so they would change nothing: leave them out")
     return value
 
@@ -67,7 +73,7 @@ class SpeechBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     model: str = Field(description="A name that `GET /v1/models` lists.")
-    input: str = Field(description="The text to speak.")
+    input: Annotated[str, AfterValidator(_valid_unicode)] = Field(description="The text to speak.")
     voice: Annotated[str, BeforeValidator(_voice_name, json_schema_input_type=str | VoiceId)] | None = Field(
         None, description="`default`, or one of OpenAI's names, which all speak with the model's own voice."
     )
@@ -78,8 +84,8 @@ class SpeechBody(BaseModel):
     stream_format: Annotated[Literal["audio"] | None, BeforeValidator(_only_audio)] = Field(
         None, description="Only `audio`."
     )
-    speed: Annotated[float | None, BeforeValidator(_only_normal_speed)] = Field(None, description="Only 1.0.")
-    instructions: Annotated[str | None, BeforeValidator(_no_instructions)] = Field(
+    speed: Annotated[float | None, AfterValidator(_only_normal_speed)] = Field(None, description="Only 1.0.")
+    instructions: Annotated[str | None, AfterValidator(_no_instructions)] = Field(
         None, description="Not served: anything but an empty text is refused."
     )
     stream: bool | None = Field(

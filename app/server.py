@@ -10,24 +10,24 @@
 
 import asyncio
 import logging
-import multiprocessing.resource_tracker
 import os
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
 
-from app.lifecycle import SpeechService, kill_children
+from app.lifecycle import SpeechService
 from app.logs import configure_logging
 from app.main import create_app
+from app.processes import kill_children, starter_threads
 from app.settings import Settings, SettingsError, load_settings
 
 OK, FAILED, BAD_SETTINGS, INTERRUPTED = 0, 1, 2, 130
 DEAD_ENGINE_TIMEOUT_S = 5  # for running requests to answer that the engine is dead
+DEAD_GRACE_S = 2  # in which `/readyz` says 503, so that a balancer's probe learns why
 EXIT_TIMEOUT_S = 5.0  # for threads that cannot be interrupted, such as a download
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> int:
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(initializer=_block_sigint))
+    asyncio.get_running_loop().set_default_executor(starter_threads())
     app = create_app(settings)
     service: SpeechService = app.state.speech
     server = uvicorn.Server(
@@ -85,6 +85,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
     finally:
         watch.cancel()
         kill_children()
+    if server.force_exit:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would trace all that is cut off
     code = INTERRUPTED if server.force_exit else FAILED if service.failed.is_set() else OK
     _exit_at_last(code)
     logger.info("stopped, exit code %d", code)
@@ -93,18 +95,9 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
 
 async def _stop_on_failure(service: SpeechService, server: uvicorn.Server) -> None:
     await service.failed.wait()
+    await asyncio.sleep(DEAD_GRACE_S)
     server.config.timeout_graceful_shutdown = DEAD_ENGINE_TIMEOUT_S
     server.should_exit = True
-
-
-def _block_sigint() -> None:
-    """Keep Ctrl+C, which a terminal sends to all processes, from the engine's: running requests need them.
-
-    Processes inherit the signal mask of the thread that starts them. The resource tracker is started first:
-    starting it unblocks the signal.
-    """
-    multiprocessing.resource_tracker.ensure_running()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _ignore(_number: int, _frame: object) -> None:

@@ -72,8 +72,8 @@ class Settings(BaseSettings):
         min_length=1,
         description="Name that requests give as `model`; `SPEECH_MODEL` itself works too.",
     )
-    speech_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="`auto` (the checkpoint's own), `float32`, `bfloat16` or `float16`."
+    speech_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="`auto` (the checkpoint's own), `float32` or `bfloat16`."
     )
     speech_max_num_seqs: int = Field(
         16, ge=1, le=1024, description="Requests that run at the same time; more wait their turn."
@@ -133,7 +133,7 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
         if _is_mistyped(name, Settings.model_fields)
     ]
     try:
-        settings = Settings.model_validate({}) if not overrides else Settings(**dict(overrides))  # type: ignore[arg-type]
+        settings = Settings(**(overrides or {}))  # type: ignore[arg-type]
     except ValidationError as error:
         problems += [_describe(tuple(e["loc"]), e["type"], e["msg"], e["input"]) for e in error.errors()]
     if problems:
@@ -181,7 +181,11 @@ def _is_mistyped(name: str, fields: Mapping[str, FieldInfo]) -> bool:
 
 def _unknown(name: str, where: str) -> str:
     near = difflib.get_close_matches(name.lower(), Settings.model_fields, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0].upper()}?" if near else "remove it"
+    hint = (
+        f"did you mean {near[0].upper()}?"
+        if near
+        else "remove it (what other programs read is exported, not set here)"
+    )
     return f"{name.upper()} {where} is not a setting: {hint}"
 
 

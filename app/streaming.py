@@ -51,6 +51,9 @@ class AudioStream(Response):
         except VoxserveError as error:
             self._on_abort()
             logger.error("stream aborted: %s", error)
+        except Exception:
+            self._on_abort()
+            raise
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._chunks) as chunks:

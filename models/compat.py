@@ -13,7 +13,7 @@ Ledger (symbol; why we need it; remove when):
 * `GPUModelRunner.input_batch`, `query_start_loc`, `discard_request_mask`; what a step computes; likewise.
 * `SamplerOutput`; the answer of `_sample`; likewise.
 * `BaseModelLoader`, `register_model_loader`; two weight files in one directory; when vLLM loads such layouts.
-* `AsyncLLM.output_handler`; cancelled before a shutdown, which it would report as a failure; when vLLM does.
+* `AsyncLLM.output_handler`, `output_processor`; to end requests before a shutdown; when vLLM's own does.
 * `register_config_parser`; a `config.json` without `model_type`; when the release has one.
 * `AttentionBackendEnum`: `FLASH_ATTN_DIFFKV` with `is_supported_on_current_device`, `TRITON_ATTN_DIFFKV`,
   both with `set_head_size_v`; values narrower than keys; when `Attention` chooses by `head_size_v`.
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import vllm
 from vllm import ModelRegistry
+from vllm.platforms import current_platform
 from vllm.v1.outputs import SamplerOutput
 
 if TYPE_CHECKING:
@@ -124,8 +125,12 @@ def _checkpoint_loader() -> type[Any]:
     return CheckpointLoader
 
 
-def stop_output_handler(llm: Any) -> None:
-    """Cancel the task that reads an `AsyncLLM`'s engine: to it a wanted shutdown would be an error."""
+def stop_outputs(llm: Any, reason: Exception) -> None:
+    """End all running requests of an `AsyncLLM` with `reason`, and the task that reads its engine.
+
+    To that task a wanted shutdown would be a failure to log; cancelled, it tells its requests nothing.
+    """
+    llm.output_processor.propagate_error(reason)
     if llm.output_handler is not None:
         llm.output_handler.cancel()
 
@@ -184,6 +189,17 @@ class SpeechRunnerMixin:
         del logits, spec_decode_metadata
         token_ids = self.speech.emit(self.input_batch.num_reqs)
         return SamplerOutput(sampled_token_ids=token_ids.unsqueeze(-1), logprobs_tensors=None)
+
+
+def device_worker() -> Any:
+    """The stock worker class of the device that vLLM runs on."""
+    if current_platform.is_cpu():
+        from vllm.v1.worker.cpu_worker import CPUWorker  # noqa: PLC0415 (binds memory when imported)
+
+        return CPUWorker
+    from vllm.v1.worker.gpu_worker import Worker  # noqa: PLC0415 (needs CUDA)
+
+    return Worker
 
 
 def adopt_runner(runner: Any) -> None:

@@ -5,6 +5,9 @@ resolves when it needs them.
 """
 
 import os
+from importlib.metadata import entry_points
+
+from models.runtime.die_with_parent import die_with_parent
 
 ARCHITECTURES = {"VoxCPM2ForTextToSpeech": "models.voxcpm2:VoxCPM2ForTextToSpeech"}
 # Names that vLLM knows itself, and what they resolve to here.
@@ -15,9 +18,21 @@ MIMO_V2_ARCHITECTURES = {
 }
 # Set to IN_TREE, it leaves MiMoV2 to vLLM's own classes, to compare. An environment variable, since vLLM
 # calls `register` in each of its processes without arguments.
-MIMO_V2_VARIABLE = "VOXSERVE_MIMO_V2_CLASSES"
+MIMO_V2_VARIABLE = "MIMO_V2_CLASSES"
 OWN, IN_TREE = "own", "vllm"
 VOXCPM2_FORMAT = "voxcpm2"  # our name in vLLM's config-format and load-format registries
+PLUGIN_GROUP = "vllm.general_plugins"
+PLUGIN = "voxserve"  # our entry point in that group
+
+
+def why_invisible() -> str | None:
+    """Why vLLM's processes would not find our models, and what to do; None if they do."""
+    if PLUGIN not in {point.name for point in entry_points(group=PLUGIN_GROUP)}:
+        return f"there is no entry point {PLUGIN} in {PLUGIN_GROUP}: run `make setup`, or `pip install -e .`"
+    allowed = os.environ.get("VLLM_PLUGINS")
+    if allowed is not None and PLUGIN not in allowed.split(","):
+        return f"VLLM_PLUGINS={allowed} excludes {PLUGIN}: add it, or unset the variable"
+    return None
 
 
 def register() -> None:
@@ -26,6 +41,7 @@ def register() -> None:
     Raises:
         ValueError: `MIMO_V2_VARIABLE` is set to something unknown.
     """
+    die_with_parent()
     from models import compat  # noqa: PLC0415 (vLLM calls this early in start-up)
 
     for architecture, path in ARCHITECTURES.items():

@@ -214,7 +214,7 @@ step() {
 
 main() {
     [[ $(uname -sm) == "Linux x86_64" ]] ||
-        die "the locked packages are for Linux on x86_64, this is $(uname -sm)" "use the Docker image there"
+        die "the locked packages are for Linux on x86_64, this is $(uname -sm)" "run it on such a machine"
     # One set-up at a time: a second one waits here, and then finds the stamps.
     exec 9<requirements
     ! command -v flock >/dev/null || flock 9

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
+from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from models.voxcpm2.config import CheckpointError
+from models.voxcpm2.manifest import AUDIO_VAE_FILES, MODEL_FILES
 
-# Weights are taken in one of their forms; hub repositories also hold pictures and examples.
-FILES = ("*.json", "*.safetensors", "*.bin", "*.pth")
+WEIGHT_FILES = (MODEL_FILES, AUDIO_VAE_FILES)
 
 
 def resolve_checkpoint(model: str, revision: str | None = None) -> Path:
@@ -33,7 +33,7 @@ def resolve_checkpoint(model: str, revision: str | None = None) -> Path:
             f"{model} is not a directory: name one, or a Hugging Face repository such as openbmb/VoxCPM2"
         )
     try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(FILES)))
+        return Path(snapshot_download(model, revision=revision, allow_patterns=_wanted(model, revision)))
     except HFValidationError as error:
         raise CheckpointError(f"{model} is neither a directory nor a repository id: {error}") from error
     except LocalEntryNotFoundError as error:
@@ -46,3 +46,15 @@ def resolve_checkpoint(model: str, revision: str | None = None) -> Path:
             f"the hub refused {model}{f' at {revision}' if revision else ''}: {error}. Check the name "
             "and the revision, and set HF_TOKEN for a gated repository"
         ) from error
+
+
+def _wanted(model: str, revision: str | None) -> list[str]:
+    """Files to download: small ones, and weights in one form. Repositories also hold examples."""
+    try:
+        names = HfApi().list_repo_files(model, revision=revision)
+    except Exception:  # noqa: BLE001 (offline or worse: the download says it better)
+        cached = {
+            form: try_to_load_from_cache(model, form, revision=revision) for form in sum(WEIGHT_FILES, ())
+        }
+        names = [form for form, path in cached.items() if isinstance(path, str)]
+    return ["*.json", *(next((form for form in forms if form in names), forms[0]) for forms in WEIGHT_FILES)]

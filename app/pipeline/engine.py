@@ -8,18 +8,18 @@ generator that is closed or cancelled aborts its request. The engine's death end
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
-import tempfile
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.inputs import TokensPrompt
+from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
@@ -27,77 +27,38 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from app.errors import EngineDead, GenerationFailed
+from app.pipeline.generation import EngineOptions, Generation, SpeechPatch
 from models import compat
 from models.plugin import VOXCPM2_FORMAT, register
-from models.runtime.audio_channel import AudioReceiver, ReceivedPatch
-from models.voxcpm2 import limits
+from models.runtime.audio_channel import AUDIO_ENDPOINT, AudioReceiver, ReceivedPatch
 from models.voxcpm2.config import VoxCPM2ModelConfig, read_config
 from models.voxcpm2.prompt import Patches, Prompt, SpeechParams
+from models.voxcpm2.weights import check_checkpoint
 
-AUDIO_ENDPOINT_KEY = "voxserve_audio_endpoint"  # read by models.runtime.runner
+logger = logging.getLogger(__name__)
+
 LAST_PATCHES_TIMEOUT_S = 30.0  # between the engine's word that a request is finished and its last patch
-DEAD = "the speech engine died: the service restarts, try again in a minute"
+DEAD = "the speech engine died: the service stops, try again in a minute"
+FAILED = "the speech engine failed on this request: see the log"
+ALIVE_INTERVAL_S = 1.0  # between looks at whether the engine lives, while its encoder is waited for
 SHUTDOWN_TIMEOUT_S = 20.0  # for the engine's processes to leave by themselves; then they are killed
+THREADS_BIND = "VLLM_CPU_OMP_THREADS_BIND"
 CPU_BLOCK_SIZE = 32  # the smallest the CPU kernels take; vLLM's 128 would leave most prefixes uncached
-
-Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """How the engine is laid out; `None` leaves the choice to vLLM.
-
-    `dtype` "auto" is the checkpoint's own: vLLM's "auto" would round a float32 checkpoint to bfloat16.
-    """
-
-    max_num_seqs: int = 16
-    max_num_batched_tokens: int | None = None
-    max_model_len: int | None = None
-    kv_cache_bytes: int | None = None
-    gpu_memory_utilization: float = 0.9
-    tensor_parallel_size: int = 1
-    block_size: int | None = None
-    num_kv_blocks: int | None = None
-    dtype: str = "auto"
-    prefix_caching: bool = True
-
-
-@dataclass(frozen=True)
-class Generation:
-    """Parameters of one request; defaults are the reference's."""
-
-    seed: int
-    cfg: float = limits.DEFAULT_CFG
-    steps: int = limits.DEFAULT_STEPS
-    temperature: float = 1.0
-    min_patches: int = limits.DEFAULT_MIN_PATCHES
-    max_patches: int = limits.MAX_PATCHES
-    context_patches: int = limits.CONTEXT_PATCHES
-
-
-@dataclass(frozen=True)
-class SpeechPatch:
-    """One step of speech.
-
-    Attributes:
-        index: from 0.
-        pcm: float32 samples in [-1, 1] at the checkpoint's rate.
-        latents: float32 `[patch_size, feat_dim]`.
-        stop_logits: float32 `[2]`; the second is the stop class.
-    """
-
-    index: int
-    pcm: Floats
-    latents: Floats
-    stop_logits: Floats
 
 
 class SpeechEngine:
     """Speech from one checkpoint."""
 
-    def __init__(self, llm: AsyncLLM, receiver: AudioReceiver, config: VoxCPM2ModelConfig) -> None:
+    def __init__(
+        self,
+        llm: AsyncLLM,
+        receiver: AudioReceiver,
+        config: VoxCPM2ModelConfig,
+        sockets: TemporaryDirectory[str],
+    ) -> None:
         self._llm: AsyncLLM | None = llm
         self._receiver = receiver
+        self._sockets = sockets
         self._names = itertools.count()
         self.config = config
         self.max_model_len: int = llm.model_config.max_model_len
@@ -111,19 +72,25 @@ class SpeechEngine:
             EngineDead: the engine's process ended before it was ready.
         """
         config = read_config(checkpoint)
-        endpoint = f"ipc://{tempfile.mkdtemp(prefix='voxserve-')}/audio"
+        config.require_divisible(options.tensor_parallel_size)
+        await asyncio.to_thread(check_checkpoint, checkpoint)  # in a worker its message would be lost
+        sockets = TemporaryDirectory(prefix="voxserve-")
+        endpoint = f"ipc://{sockets.name}/audio"
         receiver = AudioReceiver(endpoint)
         try:
             llm = await asyncio.to_thread(_build, checkpoint, options, endpoint)
-        except Exception as error:
+        except BaseException as error:
             await receiver.close()
+            sockets.cleanup()
+            if not isinstance(error, Exception):
+                raise
             raise EngineDead(f"the speech engine did not start: {error}") from error
-        return cls(llm, receiver, config)
+        return cls(llm, receiver, config, sockets)
 
     @property
     def errored(self) -> bool:
         """Whether the engine is dead."""
-        return self._llm is None or self._llm.errored
+        return self._llm is None or self._llm.errored or self._receiver.failed
 
     @property
     def running(self) -> int:
@@ -158,7 +125,7 @@ class SpeechEngine:
             with contextlib.suppress(asyncio.CancelledError, EngineDead, GenerationFailed):
                 await finished
 
-    async def encode_audio(self, samples: Floats) -> Patches:
+    async def encode_audio(self, samples: npt.NDArray[np.float32]) -> Patches:
         """VAE-encode conditioning audio.
 
         Args:
@@ -168,8 +135,16 @@ class SpeechEngine:
             float32 `[patches, patch_size, feat_dim]`.
         """
         assert samples.size % self.config.patch_input_samples == 0
-        latents = (await self._call("encode_audio", np.ascontiguousarray(samples, np.float32).tobytes()))[0]
-        return np.frombuffer(latents, np.float32).reshape(-1, self.config.patch_size, self.config.feat_dim)
+        name = f"reference-{next(self._names)}"
+        latents = self._receiver.open(name)
+        try:
+            await self._call("encode_audio", name, np.ascontiguousarray(samples, np.float32).tobytes())
+            row = (await self._while_alive(latents.get())).row
+        finally:
+            self._receiver.close_channel(name)
+        if not row.size:
+            raise GenerationFailed("the engine could not encode the audio: see the log")
+        return row.reshape(-1, self.config.patch_size, self.config.feat_dim)
 
     async def stats(self) -> list[dict[str, int]]:
         """Counters of the request state, one record a worker."""
@@ -186,7 +161,7 @@ class SpeechEngine:
     @property
     def _live(self) -> AsyncLLM:
         """The engine, or `EngineDead`."""
-        if self._llm is None or self._llm.errored:
+        if self._llm is None or self.errored:
             raise EngineDead(DEAD)
         return self._llm
 
@@ -195,24 +170,40 @@ class SpeechEngine:
         if self._llm is None:
             return
         llm, self._llm = self._llm, None
-        compat.stop_output_handler(llm)
+        compat.stop_outputs(llm, EngineDeadError())
         await asyncio.to_thread(llm.shutdown, SHUTDOWN_TIMEOUT_S)
         await self._receiver.close()
+        self._sockets.cleanup()
+
+    async def _while_alive(self, arrival: Coroutine[None, None, ReceivedPatch]) -> ReceivedPatch:
+        """Wait for something to come, but not from a dead engine."""
+        waiting = asyncio.create_task(arrival)
+        try:
+            while not waiting.done():
+                await asyncio.wait((waiting,), timeout=ALIVE_INTERVAL_S)
+                if self.errored:
+                    raise EngineDead(DEAD)
+            return waiting.result()
+        finally:
+            waiting.cancel()
 
     async def _call(self, method: str, *args: Any) -> list[Any]:
+        llm = self._live
         try:
-            return await self._live.collective_rpc(method, args=args)
+            return await llm.collective_rpc(method, args=args)
         except EngineDeadError as error:
             raise EngineDead(DEAD) from error
+        except Exception as error:  # vLLM sends a worker's error as a bare Exception
+            logger.exception("%s failed in the engine", method)
+            raise GenerationFailed(FAILED) from error
 
     async def _run(self, name: str, prompt: Prompt, generation: Generation) -> int:
         """Drive the request to its end; returns how many tokens, hence patches, it made."""
+        llm = self._live
         last: RequestOutput | None = None
         try:
-            async for output in self._live.generate(
-                TokensPrompt(prompt_token_ids=prompt.token_ids, cache_salt=prompt.cache_salt)
-                if prompt.cache_salt
-                else TokensPrompt(prompt_token_ids=prompt.token_ids),
+            async for output in llm.generate(
+                tokens_input(prompt.token_ids, cache_salt=prompt.cache_salt),
                 self._sampling(name, prompt, generation),
                 name,
             ):
@@ -222,7 +213,8 @@ class SpeechEngine:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            raise GenerationFailed(f"the speech engine failed on this request: {error}") from error
+            logger.exception("the engine failed on a request")
+            raise GenerationFailed(FAILED) from error
         if last is None or last.outputs[0].finish_reason not in ("stop", "length"):
             raise GenerationFailed("the speech engine ended this request early: try again")
         return len(last.outputs[0].token_ids)
@@ -279,7 +271,6 @@ class SpeechEngine:
 def _build(checkpoint: Path, options: EngineOptions, endpoint: str) -> AsyncLLM:
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # our runner mixin extends the V1 runner, on CPU and CUDA
     register()
-    worker = "SpeechCPUWorker" if current_platform.is_cpu() else "SpeechCUDAWorker"
     optional: dict[str, Any] = {
         "max_num_batched_tokens": options.max_num_batched_tokens,
         "max_model_len": options.max_model_len,
@@ -292,8 +283,8 @@ def _build(checkpoint: Path, options: EngineOptions, endpoint: str) -> AsyncLLM:
         config_format=VOXCPM2_FORMAT,
         load_format=VOXCPM2_FORMAT,
         skip_tokenizer_init=True,
-        worker_cls=f"models.runtime.worker.{worker}",
-        additional_config={AUDIO_ENDPOINT_KEY: endpoint},
+        worker_cls="models.runtime.worker.SpeechWorker",
+        additional_config={AUDIO_ENDPOINT: endpoint},
         dtype=read_config(checkpoint).dtype if options.dtype == "auto" else options.dtype,
         max_num_seqs=options.max_num_seqs,
         gpu_memory_utilization=options.gpu_memory_utilization,
@@ -304,4 +295,19 @@ def _build(checkpoint: Path, options: EngineOptions, endpoint: str) -> AsyncLLM:
         scheduling_policy="fcfs",  # bounds the requests that hold slots by max_num_seqs
         **{name: value for name, value in optional.items() if value is not None},
     )
-    return AsyncLLM.from_engine_args(arguments)
+    with _cores_dealt(options.tensor_parallel_size):
+        return AsyncLLM.from_engine_args(arguments)
+
+
+@contextlib.contextmanager
+def _cores_dealt(ranks: int) -> Iterator[None]:
+    """Deal this process's cores to the ranks of an engine that starts: vLLM wants a NUMA node each."""
+    if ranks == 1 or not current_platform.is_cpu() or THREADS_BIND in os.environ:
+        yield
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    os.environ[THREADS_BIND] = "|".join(",".join(map(str, cores[rank::ranks])) for rank in range(ranks))
+    try:
+        yield
+    finally:
+        del os.environ[THREADS_BIND]

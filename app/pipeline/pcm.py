@@ -4,19 +4,18 @@ A float sample x becomes round(32767 * clip(x, -1, 1)), little-endian. The scale
 negative swing is -32767 and silence is exactly 0.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from app.pipeline.engine import Generation
-    from app.pipeline.speech import SpeechPipeline
-    from models.voxcpm2.prompt import Prompt
+from app.pipeline.generation import Generation
+from app.pipeline.speech import SpeechPipeline
+from models.voxcpm2.prompt import Prompt
 
 FULL_SCALE = 32767
 BYTES_PER_SAMPLE = 2
@@ -30,12 +29,12 @@ def to_s16le(samples: npt.NDArray[np.float32]) -> bytes:
 
 
 async def speak_pcm(
-    pipeline: "SpeechPipeline", prompt: "Prompt", generation: "Generation"
+    pipeline: SpeechPipeline, prompt: Prompt, generation: Generation
 ) -> AsyncGenerator[bytes, None]:
     """PCM of a prepared request, a patch at a time, with one line in the log at its end."""
     began = time.monotonic()
     first_s = size = patches = 0.0
-    outcome = "left"  # by the client: the generator was closed or cancelled
+    outcome = "failed"
     try:
         async with aclosing(pipeline.speak(prompt, generation)) as stream:
             async for patch in stream:
@@ -45,6 +44,9 @@ async def speak_pcm(
                 size += len(pcm)
                 yield pcm
         outcome = "complete"
+    except (asyncio.CancelledError, GeneratorExit):
+        outcome = "cancelled"
+        raise
     finally:
         logger.info(
             "speech %s: %d patches, %.2f s of audio in %.3f s, the first after %.3f s",

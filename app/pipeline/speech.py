@@ -6,12 +6,16 @@ text and audio -> `voices.reference` (latents) -> `models.voxcpm2.prompt` (ids) 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from app.errors import InvalidRequest
-from app.pipeline.engine import Generation, SpeechEngine, SpeechPatch
+from app.pipeline.generation import Generation, SpeechPatch
 from app.voices.reference import AudioClip, ReferenceCache
 from models.voxcpm2.prompt import Conditioning, Prompt, PromptBuilder
 from models.voxcpm2.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from app.pipeline.engine import SpeechEngine
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class SpeechRequest:
 class SpeechPipeline:
     """Speech from one engine."""
 
-    def __init__(self, engine: SpeechEngine, tokenizer: TextTokenizer) -> None:
+    def __init__(self, engine: "SpeechEngine", tokenizer: TextTokenizer) -> None:
         config = engine.config
         self.engine = engine
         self._references = ReferenceCache(engine)
@@ -68,15 +72,9 @@ class SpeechPipeline:
         )
         try:
             prompt = self._builder.build(request.text, conditioning)
+            prompt.require_room(self.engine.max_model_len)
         except ValueError as error:
             raise InvalidRequest(str(error), "input") from error
-        limit = self.engine.max_model_len
-        if len(prompt.token_ids) >= limit:
-            raise InvalidRequest(
-                f"text and audio take {len(prompt.token_ids)} positions of the model's {limit}, which leaves "
-                "none for speech: shorten the text or the audio",
-                "input",
-            )
         return prompt
 
     async def speak(self, prompt: Prompt, generation: Generation) -> AsyncGenerator[SpeechPatch, None]:

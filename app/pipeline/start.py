@@ -9,40 +9,39 @@ import importlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from pathlib import Path
-from tempfile import mkdtemp
-from typing import TYPE_CHECKING
 
+from app.errors import EngineDead
+from app.pipeline.generation import EngineOptions
+from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings
-
-if TYPE_CHECKING:
-    from app.pipeline.speech import SpeechPipeline
+from models.plugin import why_invisible
+from models.voxcpm2.tokenizer import TextTokenizer
 
 CPU_KV_CACHE_BYTES = 2**30  # vLLM's own default on a CPU is a share of all memory
 
 logger = logging.getLogger(__name__)
 
 Report = Callable[[str], None]
-StartPipeline = Callable[[Settings, Report], Awaitable["SpeechPipeline"]]
+StartPipeline = Callable[[Settings, Report], Awaitable[SpeechPipeline]]
 
 
-async def start_pipeline(settings: Settings, report: Report) -> "SpeechPipeline":
+async def start_pipeline(settings: Settings, report: Report) -> SpeechPipeline:
     """Load the checkpoint that the settings name into a new engine; `report` hears of each stage.
 
     Raises:
         CheckpointError: the checkpoint cannot be had or used.
         EngineDead: the engine did not start.
     """
+    if reason := why_invisible():
+        raise EngineDead(f"vLLM's processes would not find the speech model: {reason}")
     report("resolving checkpoint")
     checkpoint = await asyncio.to_thread(_checkpoint, settings)
     report("loading vLLM")
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
-    await asyncio.to_thread(importlib.import_module, "app.pipeline.speech")
+    await asyncio.to_thread(importlib.import_module, "app.pipeline.engine")
 
-    from app.pipeline.engine import EngineOptions, SpeechEngine  # noqa: PLC0415
-    from app.pipeline.speech import SpeechPipeline  # noqa: PLC0415
-    from models.voxcpm2.tokenizer import TextTokenizer  # noqa: PLC0415
+    from app.pipeline.engine import SpeechEngine  # noqa: PLC0415
 
     tokenizer = await asyncio.to_thread(TextTokenizer.from_checkpoint, checkpoint)
     report("starting engine")
@@ -64,6 +63,7 @@ async def start_pipeline(settings: Settings, report: Report) -> "SpeechPipeline"
 
 def _checkpoint(settings: Settings) -> Path:
     from app.pipeline.checkpoint import resolve_checkpoint  # noqa: PLC0415
+    from models.voxcpm2.make_checkpoint import default_checkpoint  # noqa: PLC0415
 
     if settings.speech_model:
         return resolve_checkpoint(settings.speech_model, settings.speech_model_revision)
@@ -71,20 +71,7 @@ def _checkpoint(settings: Settings) -> Path:
         "SPEECH_MODEL is not set: a tiny random model answers with NOISE, for trying the interfaces; "
         "set SPEECH_MODEL=openbmb/VoxCPM2 for speech"
     )
-    return _random_checkpoint(settings.voxserve_cache_dir)
-
-
-def _random_checkpoint(cache_dir: Path) -> Path:
-    """The built-in checkpoint, made on first use; renamed into place, so that it is whole."""
-    from models.voxcpm2.make_checkpoint import make_checkpoint  # noqa: PLC0415
-
-    path = cache_dir / f"random-checkpoint-{version('voxserve')}"
-    if not path.is_dir():
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(mkdtemp(prefix="unfinished-", dir=cache_dir))
-        make_checkpoint(unfinished)
-        unfinished.rename(path)
-    return path
+    return default_checkpoint(settings.voxserve_cache_dir)
 
 
 def _kv_cache_bytes(settings: Settings) -> int | None:

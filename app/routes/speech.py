@@ -3,9 +3,8 @@
 Whatever can be refused is refused before the answer begins: a streamed one waits for its first patch too.
 """
 
-import secrets
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -14,18 +13,13 @@ from app.deps import SettingsDep, SpeechDep
 from app.disconnect import unless_gone
 from app.errors import GenerationFailed, InvalidRequest, UnsupportedVoice
 from app.pipeline.encode import CONTAINERS
+from app.pipeline.generation import Generation, draw_seed
 from app.pipeline.pcm import BYTES_PER_SAMPLE, speak_pcm
+from app.pipeline.speech import SpeechRequest
 from app.routes.models import check_model
 from app.schemas import DEFAULT_VOICE, VOICES, ErrorBody, SpeechBody
 from app.settings import Settings
 from app.streaming import AudioStream
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from app.pipeline.speech import SpeechRequest
-
-DRAWN_SEEDS = 2**53  # drawn seeds are below: JSON readers that know only doubles keep them exact
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])
 
@@ -72,12 +66,9 @@ def _check(body: SpeechBody, settings: Settings) -> None:
         )
 
 
-def _speech_request(body: SpeechBody) -> "SpeechRequest":
-    from app.pipeline.engine import Generation  # noqa: PLC0415 (imports vLLM, which is loaded by now)
-    from app.pipeline.speech import SpeechRequest  # noqa: PLC0415
-
+def _speech_request(body: SpeechBody) -> SpeechRequest:
     generation = Generation(
-        seed=secrets.randbelow(DRAWN_SEEDS) if body.seed is None else body.seed,
+        seed=draw_seed() if body.seed is None else body.seed,
         cfg=body.cfg_value,
         steps=body.inference_timesteps,
         temperature=body.temperature,
@@ -87,12 +78,12 @@ def _speech_request(body: SpeechBody) -> "SpeechRequest":
     return SpeechRequest(text=body.input, generation=generation)
 
 
-async def _first(chunks: "AsyncGenerator[bytes, None]") -> bytes:
+async def _first(chunks: AsyncGenerator[bytes, None]) -> bytes:
     async for chunk in chunks:
         return chunk
     raise GenerationFailed("the engine made no audio: try again")
 
 
-async def _whole(chunks: "AsyncGenerator[bytes, None]") -> bytes:
+async def _whole(chunks: AsyncGenerator[bytes, None]) -> bytes:
     async with aclosing(chunks):
         return b"".join([chunk async for chunk in chunks])

@@ -4,6 +4,7 @@ Reference audio is padded on the right and prompt audio on the left, so that a p
 last before generated speech. Encoded latents are kept by content hash.
 """
 
+import asyncio
 import hashlib
 import io
 import math
@@ -89,19 +90,29 @@ def to_patches(clip: AudioClip, config: VoxCPM2ModelConfig, padding: Literal["le
 
 
 class ReferenceCache:
-    """Latents of conditioning audio, each clip encoded once; the least recently used are forgotten."""
+    """Latents of conditioning audio, each clip encoded once; the least recently used are forgotten.
+
+    What is kept are tasks, so that requests which come while a clip is being encoded share it.
+    """
 
     def __init__(self, encoder: AudioEncoder) -> None:
         self._encoder = encoder
-        self._latents: OrderedDict[bytes, Patches] = OrderedDict()
+        self._encodings: OrderedDict[bytes, asyncio.Task[Patches]] = OrderedDict()
 
     async def encode(self, clip: AudioClip, padding: Literal["left", "right"]) -> Patches:
         """Latents `[patches, patch_size, feat_dim]` of a clip."""
-        samples = to_patches(clip, self._encoder.config, padding)
+        samples = await asyncio.to_thread(to_patches, clip, self._encoder.config, padding)
         key = hashlib.sha256(samples.tobytes()).digest()
-        if key not in self._latents:
-            self._latents[key] = await self._encoder.encode_audio(samples)
-            if len(self._latents) > MAX_CACHED_CLIPS:
-                self._latents.popitem(last=False)
-        self._latents.move_to_end(key)
-        return self._latents[key]
+        encoding = self._encodings.get(key)
+        if encoding is None:
+            encoding = asyncio.create_task(self._encoder.encode_audio(samples))
+            encoding.add_done_callback(lambda task: self._forget_failure(key, task))
+            self._encodings[key] = encoding
+            if len(self._encodings) > MAX_CACHED_CLIPS:
+                self._encodings.popitem(last=False)
+        self._encodings.move_to_end(key)
+        return await asyncio.shield(encoding)
+
+    def _forget_failure(self, key: bytes, task: asyncio.Task[Patches]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._encodings.pop(key, None)

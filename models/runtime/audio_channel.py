@@ -18,6 +18,7 @@ import zmq
 import zmq.asyncio
 
 Floats = npt.NDArray[np.float32]
+AUDIO_ENDPOINT = "voxserve_audio_endpoint"  # key of vLLM's additional_config
 
 
 class PatchLabel(msgspec.Struct, frozen=True, array_like=True):
@@ -61,6 +62,11 @@ class AudioReceiver:
         self._task = asyncio.create_task(self._receive(), name="audio-receiver")
 
     @property
+    def failed(self) -> bool:
+        """Whether receiving broke off: no patch arrives any more."""
+        return self._task.done()
+
+    @property
     def open_channels(self) -> int:
         """Requests that are listening."""
         return len(self._queues)
@@ -90,4 +96,4 @@ class AudioReceiver:
             rows = np.frombuffer(payload, dtype=np.float32).reshape(len(labels), -1)
             for label, row in zip(labels, rows, strict=True):
                 if queue := self._queues.get(label.channel):
-                    queue.put_nowait(ReceivedPatch(label.index, row))
+                    queue.put_nowait(ReceivedPatch(label.index, row.copy()))  # not the whole step's message

@@ -33,6 +33,17 @@ class SpeechRequest:
     computed: int = 0
     generator: torch.Generator = field(default_factory=torch.Generator)
 
+    def conditioning_positions(self) -> npt.NDArray[np.int64]:
+        """Positions of the prompt's audio, in order."""
+        return np.concatenate([np.arange(s.start, s.start + s.length) for s in self.params.spans])
+
+    def context_length(self) -> int:
+        """Patches that warm the decoder: none unless the prompt ends in audio."""
+        spans = self.params.spans
+        if not spans or spans[-1].start + spans[-1].length != self.prompt_length:
+            return 0
+        return min(self.params.context_patches, sum(span.length for span in spans))
+
     def draw_noise(self, patch_size: int, feat_dim: int) -> Tensor:
         """The start of the next patch: float32 `[patch_size, feat_dim]`; frames are drawn last."""
         noise = torch.randn((1, feat_dim, patch_size), generator=self.generator)

@@ -15,14 +15,14 @@ from torch import Tensor
 from vllm.config import VllmConfig
 from vllm.distributed import get_tensor_model_parallel_rank
 
-from models.runtime.audio_channel import AudioSender, PatchLabel
+from models.runtime.audio_channel import AUDIO_ENDPOINT, AudioSender, PatchLabel
+from models.runtime.reference_encoder import ReferenceEncoder
 from models.runtime.request_state import SlotPool, SpeechRequest
 from models.voxcpm2.flow_matching import time_schedule
+from models.voxcpm2.limits import MAX_STEPS
 from models.voxcpm2.prompt import SpeechParams
 from models.voxcpm2.scaffold import VoxCPM2ForTextToSpeech
 from models.voxcpm2.slots import SlotState, StepInputs, StepOutputs
-
-AUDIO_ENDPOINT = "voxserve_audio_endpoint"  # key of vLLM's additional_config
 
 NewRequest = tuple[str, int, dict[str, Any] | None]  # id, prompt length, extra_args
 
@@ -66,6 +66,7 @@ class SpeechRunner:
         endpoint = vllm_config.additional_config.get(AUDIO_ENDPOINT)
         publishes = endpoint is not None and get_tensor_model_parallel_rank() == 0
         self._sender = AudioSender(endpoint) if publishes else None
+        self._encoder = ReferenceEncoder(model, device, endpoint) if publishes else None
         self._emitting: list[SpeechRequest] = []
         self._emitting_rows: Tensor = torch.empty(0, dtype=torch.int64)
         self._patches = self._steps = self._cached_positions = self._recomputed_positions = 0
@@ -81,39 +82,51 @@ class SpeechRunner:
 
     def _admit(self, request_id: str, prompt_length: int, extra_args: dict[str, Any] | None) -> SpeechRequest:
         params = SpeechParams.from_extra_args(extra_args)
-        times, widths = time_schedule(params.steps, self.dtype)
-        request = self.pool.admit(request_id, prompt_length, params, num_steps=len(times))
-        slot = request.slot
-        self.state.cfg[slot] = params.cfg
-        self.state.times[slot] = 0
-        self.state.widths[slot] = 0
-        self.state.times[slot, : len(times)] = times.to(self.device)
-        self.state.widths[slot, : len(widths)] = widths.to(self.device)
-        if params.spans:
-            patches = self._conditioning(params).to(self.device)
-            positions = np.concatenate([np.arange(s.start, s.start + s.length) for s in params.spans])
-            self.state.latents[slot, torch.from_numpy(positions).to(self.device)] = patches
-        return request
-
-    def _conditioning(self, params: SpeechParams) -> Tensor:
-        floats = torch.frombuffer(bytearray(params.latents), dtype=torch.float32)
-        return floats.view(-1, self.config.patch_size, self.config.feat_dim).to(self.dtype)
+        num_steps = len(time_schedule(params.steps, self.dtype)[0])
+        return self.pool.admit(request_id, prompt_length, params, num_steps)
 
     def _enter(self, requests: Sequence[SpeechRequest]) -> None:
-        """Cold decoder state for all; where speech continues a prompt, warmed by its last patches."""
-        self.state.vae[[request.slot for request in requests]] = 0
+        """Set slots up entirely, with one upload for each kind of state, however many requests enter."""
+        slots = self._to_device(np.array([request.slot for request in requests]))
+        schedules = torch.zeros(len(requests), 2, MAX_STEPS, dtype=self.dtype)
+        for row, request in enumerate(requests):
+            schedules[row, :, : request.num_steps] = torch.stack(
+                time_schedule(request.params.steps, self.dtype)
+            )
+        schedules = schedules.to(self.device, non_blocking=True)
+        self.state.times[slots], self.state.widths[slots] = schedules[:, 0], schedules[:, 1]
+        self.state.cfg[slots] = torch.tensor([r.params.cfg for r in requests]).to(self.device)
+        self.state.vae[slots] = 0
+        conditioned = [request for request in requests if request.params.spans]
+        if conditioned:
+            self._write_latents(conditioned)
+            self._warm_decoders(conditioned)
+
+    def _write_latents(self, requests: Sequence[SpeechRequest]) -> None:
+        """Put conditioning patches where the prompt has them."""
+        floats = torch.frombuffer(
+            bytearray(b"".join(r.params.latents for r in requests)), dtype=torch.float32
+        )
+        patches = floats.view(-1, self.config.patch_size, self.config.feat_dim)
+        positions = [request.conditioning_positions() for request in requests]
+        slots = np.repeat([request.slot for request in requests], [len(p) for p in positions])
+        where = self._to_device(slots), self._to_device(np.concatenate(positions))
+        self.state.latents[where] = patches.to(self.device, self.dtype)
+
+    def _warm_decoders(self, requests: Sequence[SpeechRequest]) -> None:
+        """Where speech continues a prompt, let the decoder hear the prompt's last patches first."""
         by_length: dict[int, list[SpeechRequest]] = defaultdict(list)
         for request in requests:
-            if length := _context_length(request):
-                by_length[length].append(request)
+            by_length[request.context_length()].append(request)
+        by_length.pop(0, None)
         for length, group in by_length.items():
-            patches = torch.stack([self._conditioning(request.params)[-length:] for request in group])
-            self.model.prime_decoder(
-                patches.to(self.device),
-                self.state,
-                torch.tensor([request.slot for request in group], device=self.device),
-                self._vae_noise(group, self.model.audio_vae.noise_lengths(length * self.config.patch_size)),
+            slots = self._to_device(np.array([request.slot for request in group]))
+            positions = np.stack([request.conditioning_positions()[-length:] for request in group])
+            patches = self.state.latents[slots.unsqueeze(1), self._to_device(positions)]
+            noise = self._vae_noise(
+                group, self.model.audio_vae.noise_lengths(length * self.config.patch_size)
             )
+            self.model.prime_decoder(patches, self.state, slots, noise)
 
     # -- one step ------------------------------------------------------------------------------------------
 
@@ -207,13 +220,14 @@ class SpeechRunner:
 
     # -- beside the steps ----------------------------------------------------------------------------------
 
-    @torch.inference_mode()
-    def encode_audio(self, pcm: bytes) -> bytes:
-        """Float32 samples at the AudioVAE's input rate, whole patches, to float32 latents in patches."""
-        samples = torch.frombuffer(bytearray(pcm), dtype=torch.float32).to(self.device)
-        latents = self.model.audio_vae.encode(samples.unsqueeze(0))[0]  # [feat_dim, frames]
-        patches = latents.T.reshape(-1, self.config.patch_size, self.config.feat_dim)
-        return patches.contiguous().cpu().numpy().tobytes()
+    def encode_audio(self, channel: str, pcm: bytes) -> None:
+        """Begin to encode float32 samples at the AudioVAE's input rate, a whole number of patches.
+
+        Returns at once; steps go on. Latents come on `channel`, as its patch 0: float32, patch after patch,
+        or nothing if the encoder failed.
+        """
+        if self._encoder is not None:
+            self._encoder.submit(channel, pcm)
 
     def stats(self) -> SpeechStats:
         """Counters of the request state."""
@@ -261,11 +275,3 @@ class SpeechRunner:
         for row, request in enumerate(requests):
             noise[row] = request.draw_vae_noise(lengths)
         return noise.to(self.device)
-
-
-def _context_length(request: SpeechRequest) -> int:
-    """Patches that warm the decoder: none unless the prompt ends in audio."""
-    spans = request.params.spans
-    if not spans or spans[-1].start + spans[-1].length != request.prompt_length:
-        return 0
-    return min(request.params.context_patches, sum(span.length for span in spans))

@@ -142,15 +142,23 @@ def fold_weight_norm(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_audio_vae_weights(module: AudioVAE, state_dict: Mapping[str, Tensor]) -> None:
-    """Fill `module` with the tensors of a checkpoint, weight-normed or plain, in the released naming.
+    """Fill `module`: its parameters are overwritten, on their device, in float32.
+
+    Arguments and errors as of `match_audio_vae_weights`; after an error nothing has been loaded.
+    """
+    module.load_state_dict(match_audio_vae_weights(module, state_dict))
+
+
+def match_audio_vae_weights(module: AudioVAE, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint by the names of `module`, which may be on the meta device.
 
     Args:
-        module: its parameters are overwritten, on their device, in float32.
-        state_dict: exactly the module's tensors; the sample-rate boundaries may be among them.
+        state_dict: exactly the module's tensors, weight-normed or plain, in the released naming; the
+            sample-rate boundaries may be among them.
 
     Raises:
         CheckpointError: a tensor is missing, unexpected or wrongly shaped, or the boundaries are not those of
-            the configuration. All problems are listed; nothing has been loaded.
+            the configuration. All problems are listed.
     """
     tensors = fold_weight_norm(state_dict)
     expected = module.state_dict()
@@ -165,7 +173,7 @@ def load_audio_vae_weights(module: AudioVAE, state_dict: Mapping[str, Tensor]) -
         problems.append(f"{BOUNDARIES} is {boundaries.tolist()}, the configuration says {says}")
     if problems:
         raise CheckpointError(_unusable(problems))
-    module.load_state_dict(tensors)
+    return tensors
 
 
 def _unusable(problems: list[str]) -> str:

@@ -142,6 +142,17 @@ class VoxCPM2ModelConfig(_Section):
             )
         return self
 
+    def require_divisible(self, ranks: int) -> None:
+        """Raise `CheckpointError` unless tensor parallelism over `ranks` devices is possible."""
+        lm = self.lm_config
+        heads, kv_heads = lm.num_attention_heads, lm.num_key_value_heads
+        fits = kv_heads % ranks == 0 or ranks % kv_heads == 0
+        if heads % ranks or lm.intermediate_size % ranks or not fits:
+            raise CheckpointError(
+                f"{ranks} devices cannot share {heads} heads, {kv_heads} KV heads and an MLP of "
+                f"{lm.intermediate_size}: choose a tensor-parallel size that divides them"
+            )
+
     @property
     def residual_lm(self) -> TransformerConfig:
         """The residual LM: the base LM's sizes, its own depth, no vocabulary, RoPE by its switch."""
@@ -207,8 +218,10 @@ def read_config(checkpoint: Path) -> VoxCPM2ModelConfig:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist: give the directory of a VoxCPM2 checkpoint") from None
-    except json.JSONDecodeError as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is not valid JSON ({error}): download the checkpoint again") from None
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"{path} is not a JSON object: download the checkpoint again")
     return parse_config(raw, source=str(path))
 
 

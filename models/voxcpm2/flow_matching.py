@@ -6,6 +6,7 @@ Sources: flow matching (arXiv 2210.02747), CFG-Zero* (arXiv 2503.18886), sway sa
 """
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ def zero_init_steps(num_steps: int) -> int:
     return max(1, int((num_steps + 1) * ZERO_INIT_FRACTION))
 
 
+@cache
 def time_schedule(num_steps: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """Times and widths of the Euler steps that call the DiT.
 
@@ -53,13 +55,16 @@ def guide(conditional: Tensor, unconditional: Tensor, cfg: Tensor) -> Tensor:
     Args:
         conditional: `[N, patch_size, feat_dim]`.
         unconditional: same shape.
-        cfg: guidance of each row, `[N]`.
+        cfg: guidance of each row, float32 `[N]`.
+
+    Returns:
+        The shape and dtype of `conditional`.
     """
     positive, negative = conditional.flatten(1), unconditional.flatten(1)
     dot = (positive * negative).sum(dim=1, keepdim=True)
     norm = (negative**2).sum(dim=1, keepdim=True) + NORM_EPSILON
     scaled = unconditional * (dot / norm).unsqueeze(-1)
-    return scaled + cfg.view(-1, 1, 1) * (conditional - scaled)
+    return scaled + (cfg.view(-1, 1, 1) * (conditional - scaled)).to(conditional.dtype)
 
 
 def solve(
@@ -74,7 +79,7 @@ def solve(
         condition: previous patch, shape of `noise`.
         times: `[N, steps]` of `time_schedule`.
         widths: `[N, steps]`, 0 where a row has fewer steps than the batch.
-        cfg: `[N]`.
+        cfg: float32 `[N]`.
 
     Returns:
         Patches, shape and dtype of `noise`.

@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import hf_hub_download
 from transformers import PretrainedConfig
 from vllm.transformers_utils.config_parser_base import ConfigParserBase
 
@@ -47,7 +46,7 @@ class VoxCPM2Config(PretrainedConfig):  # type: ignore[misc]
 
 
 class VoxCPM2ConfigParser(ConfigParserBase):  # type: ignore[misc]
-    """Reads `config.json` of a directory or a hub repository."""
+    """Reads `config.json` of a checkpoint directory; `app.pipeline.checkpoint` makes one of a hub id."""
 
     def parse(
         self,
@@ -58,10 +57,8 @@ class VoxCPM2ConfigParser(ConfigParserBase):  # type: ignore[misc]
         **kwargs: Any,
     ) -> tuple[dict[str, Any], VoxCPM2Config]:
         """The raw file and its typed form; `CheckpointError` where it is not a VoxCPM2 configuration."""
-        del trust_remote_code, code_revision, kwargs
+        del trust_remote_code, revision, code_revision, kwargs
         path = Path(model) / CONFIG_FILE
-        if not Path(model).is_dir():
-            path = Path(hf_hub_download(str(model), CONFIG_FILE, revision=revision))
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, json.JSONDecodeError) as error:

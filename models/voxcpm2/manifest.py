@@ -11,6 +11,10 @@ from models.voxcpm2.config import CheckpointError, TransformerConfig, VoxCPM2Mod
 
 Shape = tuple[int, ...]
 
+# Of each kind a checkpoint has one; the first that is there counts.
+MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
+AUDIO_VAE_FILES = ("audiovae.safetensors", "audiovae.pth")
+
 STOP_CLASSES = 2  # go on, stop
 MAX_LISTED_PROBLEMS = 20  # a wrong checkpoint has hundreds; the first of them say why
 

@@ -99,6 +99,14 @@ class Prompt:
     cache_salt: str | None
     patch_limit: int
 
+    def require_room(self, max_model_len: int) -> None:
+        """Raise `ValueError` unless a model of `max_model_len` positions has some left for speech."""
+        if len(self.token_ids) >= max_model_len:
+            raise ValueError(
+                f"text and audio take {len(self.token_ids)} positions of the model's {max_model_len}, which "
+                "leaves none for speech: shorten the text or the audio"
+            )
+
 
 class PromptBuilder:
     """Lays out prompts for one checkpoint."""

@@ -24,7 +24,7 @@ class SlotState:
             step, of a prefill and of a recompute after preemption are all reads of it.
         vae: `[slots, state_size]`, float32, left contexts of the AudioVAE decoder.
         times, widths: `[slots, MAX_STEPS]`, model dtype, schedule of the CFM solver, padded with width 0.
-        cfg: `[slots]`, model dtype, guidance.
+        cfg: `[slots]`, float32, guidance.
     """
 
     latents: Tensor
@@ -52,7 +52,7 @@ class SlotState:
             vae=torch.zeros(rows, vae_state_size, device=device, dtype=torch.float32),
             times=torch.zeros(rows, MAX_STEPS, dtype=dtype, device=device),
             widths=torch.zeros(rows, MAX_STEPS, dtype=dtype, device=device),
-            cfg=torch.ones(rows, dtype=dtype, device=device),
+            cfg=torch.ones(rows, dtype=torch.float32, device=device),
         )
 
 

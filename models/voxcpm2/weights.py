@@ -7,24 +7,23 @@ Pickled files are read with `weights_only`, which executes no code.
 """
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from models.voxcpm2.audio_vae import load_audio_vae_weights
+from models.voxcpm2.audio_vae import AudioVAE, load_audio_vae_weights, match_audio_vae_weights
 from models.voxcpm2.config import CheckpointError, read_config
-from models.voxcpm2.manifest import require_complete, tensor_manifest
+from models.voxcpm2.manifest import AUDIO_VAE_FILES, MODEL_FILES, require_complete, tensor_manifest
 
 if TYPE_CHECKING:
     from models.voxcpm2.scaffold import VoxCPM2ForTextToSpeech
 
-MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
-AUDIO_VAE_FILES = ("audiovae.safetensors", "audiovae.pth")
 AUDIO_VAE_PREFIX = "audio_vae."
 
 # Prefixes of released names -> of our modules. Names not listed are the same.
@@ -52,13 +51,49 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        mapped = zipfile.is_zipfile(path)  # files of torch before 1.6 cannot be
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:  # torch's own text advises to execute what the file holds
+        raise CheckpointError(
+            f"{path} cannot be read (damaged, or more than tensors): download the checkpoint again"
+        ) from error
+    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}): download the checkpoint again") from error
     tensors = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
         raise CheckpointError(f"{path} does not hold named tensors: it is not a VoxCPM2 weight file")
     return tensors
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors of a weight file, without reading a safetensors file's data.
+
+    Raises:
+        CheckpointError: as `read_tensors`.
+    """
+    if path.suffix != ".safetensors":
+        return {name: tuple(tensor.shape) for name, tensor in read_tensors(path).items()}
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}): download the checkpoint again") from error
+
+
+def check_checkpoint(checkpoint: Path) -> None:
+    """Say what is wrong with a checkpoint directory before an engine is started for it.
+
+    Raises:
+        CheckpointError: a file is missing or unreadable, or a tensor is missing, unexpected or wrongly
+            shaped; it is named.
+    """
+    config = read_config(checkpoint)
+    model_file = find_weight_file(checkpoint, MODEL_FILES)
+    vae_file = find_weight_file(checkpoint, AUDIO_VAE_FILES)
+    require_complete(tensor_manifest(config), read_shapes(model_file), str(model_file))
+    with torch.device("meta"):
+        vae = AudioVAE(config.audio_vae_config)
+    match_audio_vae_weights(vae, read_tensors(vae_file))
 
 
 def read_checkpoint(checkpoint: Path) -> dict[str, Tensor]:

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from app.pipeline.engine import EngineOptions, SpeechEngine
+from app.pipeline.engine import SpeechEngine
+from app.pipeline.generation import EngineOptions
 from app.pipeline.speech import SpeechPipeline
 from models.voxcpm2.tokenizer import TextTokenizer
 from tests.support.golden import CHECKPOINT

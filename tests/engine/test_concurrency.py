@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import psutil
 
-from app.pipeline.engine import Generation
+from app.pipeline.generation import Generation
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from tests.engine.conftest import MAX_NUM_SEQS
 from tests.support.margins import NOISE, load_dense_model, smallest_margin

@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
 
-from app.pipeline.engine import EngineOptions
+from app.pipeline.generation import EngineOptions
 from app.pipeline.speech import SpeechPipeline
 from tests.engine.conftest import KV_CACHE_BYTES, MAX_NUM_SEQS, start
 from tests.support.workload import Spoken, assert_same, mixed_requests, speak
@@ -14,11 +13,9 @@ from tests.support.workload import Spoken, assert_same, mixed_requests, speak
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def two_ranks() -> AsyncIterator[SpeechPipeline]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")  # a core for each rank; CPU only
-        started = await start(
-            EngineOptions(max_num_seqs=MAX_NUM_SEQS, kv_cache_bytes=KV_CACHE_BYTES, tensor_parallel_size=2)
-        )
+    started = await start(
+        EngineOptions(max_num_seqs=MAX_NUM_SEQS, kv_cache_bytes=KV_CACHE_BYTES, tensor_parallel_size=2)
+    )
     yield started
     await started.engine.shutdown()
 

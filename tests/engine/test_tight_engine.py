@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
+import pytest
 import pytest_asyncio
 
-from app.pipeline.engine import EngineOptions
-from app.pipeline.speech import SpeechPipeline
+from app.errors import EngineDead
+from app.pipeline.generation import EngineOptions, Generation, SpeechPatch
+from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from tests.engine.conftest import KV_CACHE_BYTES, MAX_NUM_SEQS, start
 from tests.support.workload import Spoken, assert_same, mixed_requests, speak
 
 BLOCK_SIZE = 32
 NUM_BLOCKS = 9  # 288 positions, for sixteen requests that need some 900 and grow while they run
+END_TIMEOUT_S = 5
 MAX_BATCHED_TOKENS = 16  # every mixed prompt is longer
 
 
@@ -47,3 +51,22 @@ async def test_preemption(tight: SpeechPipeline, alone: list[Spoken]) -> None:
     assert after["recomputed_positions"] > before["recomputed_positions"], "nothing was preempted"
     for answer, expected in zip(answers, alone, strict=True):
         assert_same(answer, expected)
+
+
+async def drain(stream: AsyncIterator[SpeechPatch]) -> None:
+    async for _ in stream:
+        pass
+
+
+async def test_shutdown_ends_what_runs(tight: SpeechPipeline) -> None:
+    """The last test of this engine."""
+    request = SpeechRequest("Hello world. " * 9, Generation(seed=5, min_patches=100, max_patches=100))
+    prompt = await tight.prepare(request)
+    async with aclosing(tight.speak(prompt, request.generation)) as stream:
+        await anext(stream)
+        ending = asyncio.create_task(tight.engine.shutdown())
+        with pytest.raises(EngineDead):
+            await asyncio.wait_for(drain(stream), END_TIMEOUT_S)
+    await ending
+    with pytest.raises(EngineDead):
+        await speak(tight, request)

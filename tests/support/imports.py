@@ -13,8 +13,13 @@ def python_files(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+def parse(path: Path) -> ast.Module:
+    """A source file as a tree."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def import_statements(tree: ast.AST) -> Iterator[tuple[str, str, str]]:
-    """(module, name, bound as) of every import; the name is empty where a module itself is imported."""
+    """(module, name, bound as) of every import below; the name is empty where a module itself is imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -33,10 +38,20 @@ def is_module(name: str) -> bool:
         return False
 
 
-def modules_imported(path: Path) -> set[str]:
-    """Modules that a file imports anywhere in it; `from package import module` counts as the module."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def modules_imported(*trees: ast.AST) -> set[str]:
+    """Modules imported anywhere in `trees`; `from package import module` counts as the module."""
     return {
         f"{module}.{name}" if name and is_module(f"{module}.{name}") else module
+        for tree in trees
         for module, name, _ in import_statements(tree)
     }
+
+
+def eager_statements(tree: ast.Module) -> list[ast.stmt]:
+    """What runs when a module is imported: neither functions nor what type checkers alone read."""
+    return [
+        node
+        for node in tree.body
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        and not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from app.pipeline.engine import Generation
+from app.pipeline.generation import Generation
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from app.voices.reference import read_clip
 from tests.support.golden import FIXTURES, INDEX, TOLERANCE

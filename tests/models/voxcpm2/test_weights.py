@@ -12,13 +12,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models.voxcpm2.config import CheckpointError, read_config
+from models.voxcpm2.manifest import AUDIO_VAE_FILES, MODEL_FILES
 from models.voxcpm2.weights import (
-    AUDIO_VAE_FILES,
-    MODEL_FILES,
     RENAMED_PREFIXES,
+    check_checkpoint,
     find_weight_file,
     load_model_weights,
     read_checkpoint,
+    read_shapes,
     read_tensors,
 )
 from tests.support.dense_model import DenseVoxCPM2
@@ -129,7 +130,7 @@ def test_something_else_than_tensors(content: Any, tmp_path: Path) -> None:
 
 
 def test_a_missing_tensor_is_named(checkpoint: Path) -> None:
-    tensors = load_file(checkpoint / "model.safetensors")
+    tensors = load_file(CHECKPOINT / "model.safetensors")  # mapped: the copy is overwritten
     del tensors["stop_head.weight"]
     save_file(tensors, checkpoint / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"stop_head\.weight is missing"):
@@ -167,3 +168,54 @@ def test_a_missing_audio_vae_tensor_is_named(native: dict[str, Tensor]) -> None:
     kept = {name: t for name, t in native.items() if name != "audio_vae.encoder.fc_mu.bias"}
     with pytest.raises(CheckpointError, match=r"encoder\.fc_mu\.bias is missing"):
         load_model_weights(model, kept)
+
+
+def damage(checkpoint: Path, file: str, change: Callable[[dict[str, Tensor]], None]) -> None:
+    path = checkpoint / file
+    tensors = read_tensors(path)
+    change(tensors)
+    changed = path.with_suffix(".changed")  # the tensors may still be mapped from the file itself
+    if path.suffix == ".safetensors":
+        save_file(tensors, changed)
+    else:
+        torch.save({"state_dict": tensors}, changed)
+    changed.replace(path)
+
+
+def test_shapes_are_those_of_the_tensors() -> None:
+    for file in ("model.safetensors", "audiovae.pth"):
+        tensors = read_tensors(CHECKPOINT / file)
+        assert read_shapes(CHECKPOINT / file) == {name: tuple(t.shape) for name, t in tensors.items()}
+
+
+def test_a_whole_checkpoint_passes_the_check() -> None:
+    check_checkpoint(CHECKPOINT)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("model.safetensors", "base_lm.layers.3.self_attn.q_proj.weight"),
+        ("model.safetensors", "stop_proj.bias"),
+        ("audiovae.pth", "decoder.model.2.block.0.alpha"),
+    ],
+)
+def test_the_check_names_what_is_missing_unexpected_or_misshapen(
+    file: str, name: str, checkpoint: Path
+) -> None:
+    def rename(tensors: dict[str, Tensor]) -> None:
+        tensors[f"{name}.old"] = tensors.pop(name)
+
+    damage(checkpoint, file, rename)
+    with pytest.raises(CheckpointError) as caught:
+        check_checkpoint(checkpoint)
+    assert f"{name} is missing" in str(caught.value)
+    assert f"{name}.old is not part of this model" in str(caught.value)
+
+    def enlarge(tensors: dict[str, Tensor]) -> None:
+        tensor = tensors.pop(f"{name}.old")
+        tensors[name] = tensor.repeat(*[2] * tensor.ndim)
+
+    damage(checkpoint, file, enlarge)
+    with pytest.raises(CheckpointError, match=f"{name} has shape"):
+        check_checkpoint(checkpoint)

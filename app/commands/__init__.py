@@ -1,0 +1,1 @@
+"""What `voxserve` does besides serving, one command a module, which `app.cli` imports when needed."""
