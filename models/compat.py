@@ -15,13 +15,15 @@ Ledger (symbol; why we need it; remove when):
 * `BaseModelLoader`, `register_model_loader`; two weight files in one directory; when vLLM loads such layouts.
 * `AsyncLLM.output_handler`, `output_processor`; to end requests before a shutdown; when vLLM's own does.
 * `register_config_parser`; a `config.json` without `model_type`; when the release has one.
-* `AttentionBackendEnum`: `FLASH_ATTN_DIFFKV` with `is_supported_on_current_device`, `TRITON_ATTN_DIFFKV`,
-  both with `set_head_size_v`; values narrower than keys; when `Attention` chooses by `head_size_v`.
-* `MoERunner.routed_experts`: `expert_map`, and `weight_loader` with `return_success`; which experts a rank
-  has; when the mapping of experts says so. Used by `mimo_v2`, as are the next two.
+* `AttentionBackendEnum.FLASH_ATTN_DIFFKV`, `TRITON_ATTN_DIFFKV`, of the classes of both
+  `FlashAttentionDiffKVBackend.set_head_size_v`, of the first alone `is_supported_on_current_device`; values
+  narrower than keys; when `Attention` chooses by `head_size_v`.
+* `MoERunner.routed_experts`, `RoutedExperts.expert_map`, `weight_loader`, which can return whether it loaded;
+  which experts a rank has; when the mapping of experts says so. Used by `mimo_v2`, as are the next two.
 * `FusedMoEFactory`, `GateLinear`, `fused_moe_make_expert_params_mapping`; fused experts; when settled.
 * `CacheConfig.sliding_window`, set to None; full layers beside sliding ones; when vLLM reads hub fields.
-* `ModelRegistry.models`, `module_name`, `class_name`; to replace a class quietly; when the registry can.
+* `ModelRegistry.models`, `_LazyRegisteredModel.module_name`, `class_name`; to replace a class quietly; when
+  the registry can.
 """
 
 from pathlib import Path
@@ -97,12 +99,12 @@ def diffkv_backend(vllm_config: Any, head_size: int, v_head_size: int, has_sinks
 def register_voxcpm2_format(name: str) -> None:
     """Register VoxCPM2's config parser and weight loader under `name`. Idempotent."""
     from vllm.model_executor import model_loader  # noqa: PLC0415 (heavy; only when vLLM starts)
-    from vllm.transformers_utils import config as vllm_config  # noqa: PLC0415
+    from vllm.transformers_utils import config as config_parsers  # noqa: PLC0415
 
     from models.voxcpm2.hf_config import VoxCPM2ConfigParser  # noqa: PLC0415
 
-    if name not in vllm_config._CONFIG_FORMAT_TO_CONFIG_PARSER:
-        vllm_config.register_config_parser(name)(VoxCPM2ConfigParser)
+    if name not in config_parsers._CONFIG_FORMAT_TO_CONFIG_PARSER:
+        config_parsers.register_config_parser(name)(VoxCPM2ConfigParser)
     if name not in model_loader._LOAD_FORMAT_TO_MODEL_LOADER:
         model_loader.register_model_loader(name)(_checkpoint_loader())
 

@@ -4,133 +4,32 @@ Uses are found by reading `app/` and `models/`; `CONTRACTS` says of each what mu
 """
 
 import dataclasses
-import importlib
 import inspect
 import re
 import runpy
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import MutableMapping
 from typing import Any, get_type_hints
 
 import pytest
 import vllm
 
 from models import compat
-from tests.support.imports import ROOT, is_module
+from tests.contract.mimo_v2_contracts import MIMO_V2_CONTRACTS, loads_parts
+from tests.support.contracts import (
+    Contract,
+    Symbol,
+    accepts,
+    all_of,
+    annotated,
+    exists,
+    fields,
+    method,
+    parameters,
+)
+from tests.support.imports import ROOT
 from tests.support.vllm_uses import ASYNC_LLM, RUNNER, CallSite, find_uses, ledger
 
 USES = find_uses()
-
-
-class Symbol:
-    """A dotted name of vLLM, taken apart into its module, its owner and itself."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        parts = name.split(".")
-        count = next(n for n in range(len(parts), 0, -1) if is_module(".".join(parts[:n])))
-        self._module, self._path = ".".join(parts[:count]), parts[count:]
-        self.leaf = parts[-1]
-
-    @cached_property
-    def owner(self) -> Any:
-        """The class, object or module that the last part is an attribute of."""
-        owner = importlib.import_module(self._module)
-        for part in self._path[:-1]:
-            owner = getattr(owner, part)
-        return owner
-
-    @property
-    def value(self) -> Any:
-        """The thing itself, which attributes of instances do not have."""
-        return getattr(self.owner, self.leaf)
-
-    def exists(self) -> bool:
-        """Whether it is there: as an attribute, a field, or something that a method of the class assigns."""
-        if hasattr(self.owner, self.leaf):
-            return True
-        if not isinstance(self.owner, type):
-            return False
-        return any(
-            self.leaf in vars(cls).get("__annotations__", {})
-            or re.search(rf"\bself\.{self.leaf}\b[^=\n]*=", inspect.getsource(cls))
-            for cls in self.owner.__mro__
-            if cls.__module__.startswith("vllm.")
-        )
-
-    @property
-    def source(self) -> str:
-        """Its source text."""
-        return inspect.getsource(self.value)
-
-
-Contract = Callable[[Symbol], None]
-
-
-def exists(symbol: Symbol) -> None:
-    assert symbol.exists(), "it is gone"
-
-
-def parameters(*names: str) -> Contract:
-    """A callable whose first parameters after `self` are these."""
-
-    def check(symbol: Symbol) -> None:
-        found = [name for name in inspect.signature(symbol.value).parameters if name != "self"]
-        assert tuple(found[: len(names)]) == names, f"its parameters are {found}"
-
-    return check
-
-
-def accepts(*names: str) -> Contract:
-    """A callable with these parameters among others."""
-
-    def check(symbol: Symbol) -> None:
-        missing = set(names) - set(inspect.signature(symbol.value).parameters)
-        assert not missing, f"it has no parameters {missing}"
-
-    return check
-
-
-def fields(**expected: str) -> Contract:
-    """A class with these annotations."""
-
-    def check(symbol: Symbol) -> None:
-        hints = {name: str(hint) for name, hint in inspect.get_annotations(symbol.value).items()}
-        for name, part in expected.items():
-            assert name in hints, f"it has no field {name}"
-            assert part in hints[name], f"its field {name} is {hints[name]}"
-
-    return check
-
-
-def annotated(part: str) -> Contract:
-    """An annotated attribute whose type mentions `part`."""
-
-    def check(symbol: Symbol) -> None:
-        exists(symbol)
-        hint = str(inspect.get_annotations(symbol.owner)[symbol.leaf])
-        assert part in hint, f"its type is {hint}"
-
-    return check
-
-
-def method(name: str, contains: str) -> Contract:
-    """Another method of the same class does something with it."""
-
-    def check(symbol: Symbol) -> None:
-        exists(symbol)
-        source = inspect.getsource(getattr(symbol.owner, name))
-        assert contains in source, f"{symbol.owner.__name__}.{name} no longer has `{contains}`"
-
-    return check
-
-
-def all_of(*contracts: Contract) -> Contract:
-    def check(symbol: Symbol) -> None:
-        for contract in contracts:
-            contract(symbol)
-
-    return check
 
 
 # -- contracts that need more than a line ------------------------------------------------------------------
@@ -147,7 +46,7 @@ def takes_lazy_strings(symbol: Symbol) -> None:
 
 
 def is_a_mapping(symbol: Symbol) -> None:
-    assert isinstance(symbol.value, Mapping), f"it is a {type(symbol.value).__name__}"
+    assert isinstance(symbol.value, MutableMapping), f"it is a {type(symbol.value).__name__}"
 
 
 def is_a_registry_of_classes(symbol: Symbol) -> None:
@@ -355,9 +254,11 @@ CONTRACTS: dict[str, Contract] = {
     "vllm.distributed.get_tensor_model_parallel_world_size": exists,
     "vllm.model_executor.layers.activation.SiluAndMul": exists,
     "vllm.model_executor.layers.attention.Attention": parameters("num_heads", "head_size", "scale"),
-    "vllm.model_executor.layers.linear.MergedColumnParallelLinear": parameters("input_size", "output_sizes"),
-    "vllm.model_executor.layers.linear.QKVParallelLinear": parameters(
-        "hidden_size", "head_size", "total_num_heads", "total_num_kv_heads"
+    "vllm.model_executor.layers.linear.MergedColumnParallelLinear": all_of(
+        parameters("input_size", "output_sizes"), loads_parts
+    ),
+    "vllm.model_executor.layers.linear.QKVParallelLinear": all_of(
+        parameters("hidden_size", "head_size", "total_num_heads", "total_num_kv_heads"), loads_parts
     ),
     "vllm.model_executor.layers.linear.RowParallelLinear": parameters("input_size", "output_size"),
     "vllm.model_executor.layers.vocab_parallel_embedding.VocabParallelEmbedding": parameters(
@@ -398,6 +299,7 @@ CONTRACTS: dict[str, Contract] = {
     "vllm.v1.worker.gpu_worker.Worker": exists,
     "vllm.v1.worker.gpu_worker.Worker.init_device": builds_a_runner,
     "vllm.v1.worker.gpu_worker.Worker.model_runner": exists,
+    **MIMO_V2_CONTRACTS,
 }
 
 
