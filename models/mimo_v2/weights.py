@@ -79,6 +79,17 @@ def _sources(parameter: str, experts: Mapping[str, list[ExpertMapping]]) -> Iter
     yield parameter, Slot(parameter)
 
 
+def require_whole_blocks(name: str, rows: int, block: int) -> None:
+    """Raise `CheckpointError` unless a rank's rows of a split fp8 projection are whole blocks.
+
+    vLLM's layer takes whole rows of scales, so that a part of a block would get its neighbour's, unnoticed.
+    """
+    if rows % block:
+        raise CheckpointError(
+            f"{name}: {rows} rows a rank are no whole fp8 blocks of {block}: choose a smaller tensor-parallel size"
+        )
+
+
 class WeightLoader:
     """Fills the parameters of `module`. It lives as long as the loading does, over any number of calls."""
 
@@ -137,6 +148,8 @@ class WeightLoader:
             name, tensor = weight_of(name), values
         if name not in self._slots:
             raise CheckpointError(f"{self._prefix}{name} has no place: the layer is not quantised")
+        if name.endswith(SCALE_SUFFIX) and self._slots[name][0].shard in ("q", "k", "v"):
+            self._require_whole_blocks(name, self._slots[name][0])
         return {self._fill(slot, name, tensor) for slot in self._slots[name]}
 
     def try_load_fp8_qkv(self, name: str, tensor: Tensor) -> set[str] | None:
@@ -190,6 +203,13 @@ class WeightLoader:
             expected = scale_shape(expected, self._config.fp8_block)
         if expected is not None:
             self._require_shape(name, tensor, expected)
+
+    def _require_whole_blocks(self, name: str, slot: Slot) -> None:
+        attention = self._module.get_submodule(slot.parameter.rpartition(f".{FUSED_QKV}.")[0])
+        assert isinstance(attention, MiMoV2Attention)
+        heads = attention.config.num_heads if slot.shard == "q" else attention.config.num_kv_heads
+        rows = self._shapes[weight_of(name)][0] // min(self._tp_size, heads)
+        require_whole_blocks(self._prefix + name, rows, self._config.fp8_block[0])
 
     def _require_shape(self, name: str, tensor: Tensor, expected: Shape) -> None:
         if tensor.shape != expected:
