@@ -86,7 +86,8 @@ def require_whole_blocks(name: str, rows: int, block: int) -> None:
     """
     if rows % block:
         raise CheckpointError(
-            f"{name}: {rows} rows a rank are no whole fp8 blocks of {block}: choose a smaller tensor-parallel size"
+            f"{name}: {rows} rows a rank are no whole fp8 blocks of {block}: "
+            "choose a smaller tensor-parallel size"
         )
 
 
