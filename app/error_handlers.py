@@ -74,13 +74,15 @@ def _describe(problem: Mapping[str, Any]) -> str:
     kind, field = problem["type"], _field(problem)
     if kind == "json_invalid":
         return f"the body is not valid JSON ({problem['ctx']['error']} at character {problem['loc'][1]})"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if kind == "value_error" and field is None:
+        return message  # of fields that contradict each other
     if field is None:
         return (
-            "the body must be a JSON object" if kind != "missing" else "the body is empty: send a JSON object"
+            "the body is empty: send a JSON object" if kind == "missing" else "the body must be a JSON object"
         )
     if kind == "missing":
         return f"{field} is required"
     if kind == "extra_forbidden":
         return f"{field} is not a parameter of this route: leave it out"
-    message = str(problem["msg"]).removeprefix("Value error, ")
     return f"{field}: {message[:1].lower()}{message[1:]}"

@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for all interfaces.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
-        "info", description="`debug`, `info`, `warning` or `error`. vLLM's own lines come at `debug` only."
+        "info", description="`debug`, `info`, `warning` or `error`. vLLM's own are warnings, but at `debug`."
     )
     max_input_chars: int = Field(4096, ge=1, description="Longest text of one request, in characters.")
     shutdown_timeout_s: int = Field(

@@ -3,6 +3,7 @@
 text and audio -> `voices.reference` (latents) -> `models.voxcpm2.prompt` (ids) -> `engine` (patches)
 """
 
+import unicodedata
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class SpeechPipeline:
             InvalidRequest: there is nothing to say, audio and its text do not come together, or the request
                 is longer than the model's context.
         """
-        if not request.text.strip():
+        if not any(map(_is_visible, request.text)):
             raise InvalidRequest("the text is empty: give at least one word", "input")
         if (request.prompt is None) != (not request.prompt_text):
             raise InvalidRequest("prompt audio and prompt text belong together: give both or neither")
@@ -82,3 +83,8 @@ class SpeechPipeline:
         async with aclosing(self.engine.generate(prompt, generation)) as patches:
             async for patch in patches:
                 yield patch
+
+
+def _is_visible(character: str) -> bool:
+    """Neither space nor control nor formatting: Unicode's categories Z and C."""
+    return unicodedata.category(character)[0] not in "ZC"

@@ -9,12 +9,14 @@ from app.lifecycle import DEAD_MESSAGE
 router = APIRouter(tags=["health"])
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def healthz() -> dict[str, str]:
     """Whether the process answers: 200, in every stage of its life."""
     return {"status": "ok"}
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses={503: {"description": "Not ready: the body says why."}})
 async def readyz(speech: SpeechDep) -> JSONResponse:
     """Whether speech can be asked for: 200, or 503 with the stage of the start, or the reason."""

@@ -21,6 +21,8 @@ async def test_ready() -> None:
         answer = await service.client.get("/readyz")
         assert answer.status_code == 200
         assert answer.json() == {"status": "ready", "running": 0, "streams_aborted": 0}
+        for probe in ("/healthz", "/readyz"):
+            assert (await service.client.head(probe)).status_code == 200
         assert engine.made == 1, "one patch of warm-up"
     assert engine.shut_down
 

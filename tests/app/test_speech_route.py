@@ -230,3 +230,10 @@ async def _post(port: int, body: dict[str, object]) -> asyncio.StreamWriter:
     )
     await writer.drain()
     return writer
+
+
+async def test_fields_that_contradict_each_other() -> None:
+    async with in_process(factory(FakeEngine())) as service:
+        answer = await service.client.post(SPEECH, json=BODY | {"min_patches": 5, "max_patches": 3})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "min_patches is greater than max_patches: lower it"

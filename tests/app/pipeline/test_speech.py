@@ -65,7 +65,7 @@ def ids(*values: float) -> list[int]:
 # -- refusals ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t \u3000"])
+@pytest.mark.parametrize("text", ["", " ", "\n\t \u3000", "\x00\x1b", "\u200b\u200d\ufeff"])
 async def test_blank_text(pipeline: SpeechPipeline, engine: FakeEngine, text: str) -> None:
     with pytest.raises(InvalidRequest, match="the text is empty: give at least one word") as caught:
         await pipeline.prepare(request(text, reference=VOICE))
