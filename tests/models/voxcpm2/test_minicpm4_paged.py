@@ -11,6 +11,7 @@ from vllm.distributed import (
     cleanup_dist_env_and_memory,
     init_distributed_environment,
     initialize_model_parallel,
+    model_parallel_is_initialized,
 )
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.model_executor.model_loader.utils import process_weights_after_loading
@@ -44,8 +45,9 @@ def vllm_config() -> Iterator[VllmConfig]:
         enforce_eager=True,
     ).create_engine_config()
     with set_current_vllm_config(config):
-        init_distributed_environment(1, 0, f"tcp://127.0.0.1:{port}", 0, "gloo")
-        initialize_model_parallel()
+        if not model_parallel_is_initialized():  # other model tests of this process may have done so
+            init_distributed_environment(1, 0, f"tcp://127.0.0.1:{port}", 0, "gloo")
+            initialize_model_parallel()
         yield config
     cleanup_dist_env_and_memory()
 
