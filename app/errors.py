@@ -14,6 +14,8 @@
 
 from dataclasses import dataclass
 
+DEAD_MESSAGE = "the speech engine died: the service stops, try again in a minute"
+
 
 class VoxserveError(Exception):
     """Base of all; `str()` is the message for the caller, `param` the field to blame."""

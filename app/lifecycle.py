@@ -16,7 +16,7 @@ from typing import Literal
 
 from fastapi import FastAPI
 
-from app.errors import EngineDead, EngineStarting, VoxserveError
+from app.errors import DEAD_MESSAGE, EngineDead, EngineStarting, VoxserveError
 from app.pipeline.generation import Generation
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from app.pipeline.start import StartPipeline
@@ -28,7 +28,6 @@ WATCH_INTERVAL_S = 1.0
 ABANDON_INTERVAL_S = 0.2
 ABANDON_TIMEOUT_S = 5.0  # for a start that is in a thread, which cannot be interrupted
 ENGINE_SHUTDOWN_TIMEOUT_S = 25.0  # the engine kills its own processes before
-DEAD_MESSAGE = "the speech engine died: the service stops, try again in a minute"
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from app.errors import EngineDead, GenerationFailed
+from app.errors import DEAD_MESSAGE, EngineDead, GenerationFailed
 from app.pipeline.generation import EngineOptions, Generation, SpeechPatch
 from models import compat
 from models.plugin import VOXCPM2_FORMAT, register
@@ -38,7 +38,6 @@ from models.voxcpm2.weights import check_checkpoint
 logger = logging.getLogger(__name__)
 
 LAST_PATCHES_TIMEOUT_S = 30.0  # between the engine's word that a request is finished and its last patch
-DEAD = "the speech engine died: the service stops, try again in a minute"
 FAILED = "the speech engine failed on this request: see the log"
 ALIVE_INTERVAL_S = 1.0  # between looks at whether the engine lives, while its encoder is waited for
 SHUTDOWN_TIMEOUT_S = 20.0  # for the engine's processes to leave by themselves; then they are killed
@@ -162,7 +161,7 @@ class SpeechEngine:
     def _live(self) -> AsyncLLM:
         """The engine, or `EngineDead`."""
         if self._llm is None or self.errored:
-            raise EngineDead(DEAD)
+            raise EngineDead(DEAD_MESSAGE)
         return self._llm
 
     async def shutdown(self) -> None:
@@ -182,7 +181,7 @@ class SpeechEngine:
             while not waiting.done():
                 await asyncio.wait((waiting,), timeout=ALIVE_INTERVAL_S)
                 if self.errored:
-                    raise EngineDead(DEAD)
+                    raise EngineDead(DEAD_MESSAGE)
             return waiting.result()
         finally:
             waiting.cancel()
@@ -192,7 +191,7 @@ class SpeechEngine:
         try:
             return await llm.collective_rpc(method, args=args)
         except EngineDeadError as error:
-            raise EngineDead(DEAD) from error
+            raise EngineDead(DEAD_MESSAGE) from error
         except Exception as error:  # vLLM sends a worker's error as a bare Exception
             logger.exception("%s failed in the engine", method)
             raise GenerationFailed(FAILED) from error
@@ -209,7 +208,7 @@ class SpeechEngine:
             ):
                 last = output
         except EngineDeadError as error:
-            raise EngineDead(DEAD) from error
+            raise EngineDead(DEAD_MESSAGE) from error
         except asyncio.CancelledError:
             raise
         except Exception as error:

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from starlette.responses import JSONResponse
 
 from app.deps import SpeechDep
-from app.lifecycle import DEAD_MESSAGE
+from app.errors import DEAD_MESSAGE
 
 router = APIRouter(tags=["health"])
 
