@@ -4,8 +4,15 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from app.lifecycle import SpeechService
+from app.engines import Engines
+from app.errors import UnknownModel
+from app.language.pipeline import LanguagePipeline
+from app.lifecycle import EngineService
+from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings
+
+NO_SPEECH = "no speech model is served here: start the service without SPEECH_MODEL=none"
+NO_LANGUAGE = "no language model is served here: start the service with LLM_MODEL"
 
 
 def _settings(request: Request) -> Settings:
@@ -13,10 +20,26 @@ def _settings(request: Request) -> Settings:
     return settings
 
 
-def _speech(request: Request) -> SpeechService:
-    speech: SpeechService = request.app.state.speech
-    return speech
+def _engines(request: Request) -> Engines:
+    engines: Engines = request.app.state.engines
+    return engines
+
+
+def _speech(request: Request) -> EngineService[SpeechPipeline]:
+    service = _engines(request).speech
+    if service is None:
+        raise UnknownModel(NO_SPEECH, "model")
+    return service
+
+
+def _language(request: Request) -> EngineService[LanguagePipeline]:
+    service = _engines(request).language
+    if service is None:
+        raise UnknownModel(NO_LANGUAGE, "model")
+    return service
 
 
 SettingsDep = Annotated[Settings, Depends(_settings)]
-SpeechDep = Annotated[SpeechService, Depends(_speech)]
+EnginesDep = Annotated[Engines, Depends(_engines)]
+SpeechDep = Annotated[EngineService[SpeechPipeline], Depends(_speech)]
+LanguageDep = Annotated[EngineService[LanguagePipeline], Depends(_language)]

@@ -4,6 +4,7 @@
     ├── InvalidRequest          the request cannot be served as it stands; says what to change
     │   └── UnsupportedVoice
     ├── UnknownModel            the model named is not served here
+    ├── Overloaded              more requests than the engine is to hold
     ├── EngineUnavailable
     │   ├── EngineStarting      not ready yet; says which stage it is in
     │   └── EngineDead          the engine's process ended; the service stops
@@ -13,8 +14,6 @@
 """
 
 from dataclasses import dataclass
-
-DEAD_MESSAGE = "the speech engine died: the service stops, try again in a minute"
 
 
 class VoxserveError(Exception):
@@ -35,6 +34,10 @@ class UnsupportedVoice(InvalidRequest):
 
 class UnknownModel(VoxserveError):
     """No such model."""
+
+
+class Overloaded(VoxserveError):
+    """More requests than the engine is to hold."""
 
 
 class EngineUnavailable(VoxserveError):
@@ -63,6 +66,7 @@ class Wire:
     retry_after_s: int | None = None
 
 
+OVERLOADED_RETRY_S = 1  # the queue moves with every request that ends
 ENGINE_START_RETRY_S = 5  # a start takes about a minute; polling more often than this tells nobody more
 ENGINE_DEAD_RETRY_S = 30  # the process has to come back first
 
@@ -71,10 +75,16 @@ WIRE: dict[type[VoxserveError], Wire] = {
     InvalidRequest: Wire(400, "invalid_request_error", "invalid_request"),
     UnsupportedVoice: Wire(400, "invalid_request_error", "unsupported_voice"),
     UnknownModel: Wire(404, "invalid_request_error", "model_not_found"),
+    Overloaded: Wire(429, "rate_limit_error", "engine_overloaded", OVERLOADED_RETRY_S),
     EngineStarting: Wire(503, "server_error", "engine_starting", ENGINE_START_RETRY_S),
     EngineDead: Wire(503, "server_error", "engine_dead", ENGINE_DEAD_RETRY_S),
     GenerationFailed: Wire(500, "server_error", "generation_failed"),
 }
+
+
+def dead_message(engine: str) -> str:
+    """What callers hear once an engine's process has ended."""
+    return f"the {engine} engine died: the service stops, try again in a minute"
 
 
 def wire_of(error: VoxserveError) -> Wire:

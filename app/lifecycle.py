@@ -1,4 +1,4 @@
-"""The speech engine's life within the service: started while the server already answers, watched, ended.
+"""An engine's life within the service: started while the server already answers, watched, ended.
 
     starting -> ready -> dead        the engine's process ended; the server is to stop
         |         `----> stopping    the server stops
@@ -10,18 +10,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from typing import Generic, Literal, Protocol, TypeVar
 
-from fastapi import FastAPI
-
-from app.errors import DEAD_MESSAGE, EngineDead, EngineStarting, VoxserveError
-from app.pipeline.generation import Generation
-from app.pipeline.speech import SpeechPipeline, SpeechRequest
-from app.pipeline.start import StartPipeline
+from app.errors import EngineDead, EngineStarting, Overloaded, VoxserveError, dead_message
 from app.processes import kill_children
-from app.settings import Settings
 from models.voxcpm2.config import CheckpointError
 
 WATCH_INTERVAL_S = 1.0
@@ -32,54 +25,94 @@ ENGINE_SHUTDOWN_TIMEOUT_S = 25.0  # the engine kills its own processes before
 logger = logging.getLogger(__name__)
 
 Status = Literal["starting", "ready", "failed", "dead", "stopping"]
+Report = Callable[[str], None]
+
+
+class Pipeline(Protocol):
+    """What answers requests, and the engine in it."""
+
+    @property
+    def errored(self) -> bool:
+        """Whether the engine is dead."""
+        ...
+
+    @property
+    def running(self) -> int:
+        """Requests in the engine."""
+        ...
+
+    async def warm_up(self) -> None:
+        """Answer a request by the way that requests take."""
+        ...
+
+    async def shutdown(self) -> None:
+        """End the engine."""
+        ...
+
+
+P = TypeVar("P", bound=Pipeline)
 
 
 class _StartAbandoned(Exception):
     """The server stops before the engine was ready."""
 
 
-class SpeechService:
-    """One speech pipeline and its state."""
+class EngineService(Generic[P]):
+    """One pipeline and its state.
 
-    def __init__(self, settings: Settings, start: StartPipeline) -> None:
-        self.failed = asyncio.Event()
+    Args:
+        name: of the engine, in messages.
+        start: makes the pipeline.
+        max_requests: that the engine is to hold.
+        failed: set when the server has to stop.
+    """
+
+    def __init__(
+        self, name: str, start: Callable[[Report], Awaitable[P]], max_requests: int, failed: asyncio.Event
+    ) -> None:
+        self.name = name
         self.status: Status = "starting"
         self.stage = "starting"
         self.message = ""
         self.streams_aborted = 0
-        self._settings = settings
         self._start = start
+        self._max_requests = max_requests
+        self.failed = failed
         self._began = time.monotonic()
-        self._pipeline: SpeechPipeline | None = None
+        self._pipeline: P | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def pipeline(self) -> SpeechPipeline:
-        """The pipeline, once it is ready.
+    def pipeline(self) -> P:
+        """The pipeline, for one more request.
 
         Raises:
-            EngineStarting: it is not yet; says which stage it is in.
+            EngineStarting: it is not ready yet; says which stage it is in.
             EngineDead: it is gone.
+            Overloaded: it has as many requests as it is to hold.
         """
         if self.status == "starting":
             raise EngineStarting(
-                f"the speech engine is not ready yet ({self.stage}, {self.elapsed_s:.0f} s): try again soon"
+                f"the {self.name} engine is not ready yet ({self.stage}, {self.elapsed_s:.0f} s): "
+                "try again soon"
             )
         if self.status != "ready" or self._pipeline is None:
             raise EngineDead(self.message or "the service is stopping: try again in a minute")
         if self.errored:
-            raise EngineDead(DEAD_MESSAGE)
+            raise EngineDead(dead_message(self.name))
+        if self.running >= self._max_requests:
+            raise Overloaded(f"the {self.name} engine has {self.running} requests already: try again soon")
         return self._pipeline
 
     @property
     def running(self) -> int:
         """Requests in the engine."""
-        return self._pipeline.engine.running if self._pipeline else 0
+        return self._pipeline.running if self._pipeline else 0
 
     @property
     def errored(self) -> bool:
         """Whether the engine is dead, though the watch may not have seen it yet."""
-        return self._pipeline is not None and self._pipeline.engine.errored
+        return self._pipeline is not None and self._pipeline.errored
 
     def count_aborted_stream(self) -> None:
         """Note a streamed answer that broke after its first byte."""
@@ -90,37 +123,44 @@ class SpeechService:
         """Seconds since the service began."""
         return time.monotonic() - self._began
 
-    @asynccontextmanager
-    async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
-        """Run beside the application: the start in the background, the end awaited."""
-        self._task = asyncio.create_task(self._run(), name="speech-service")
-        yield
-        await self.stop()
+    def begin(self) -> None:
+        """Start the engine in the background, and watch it."""
+        self._task = asyncio.create_task(self._run(), name=f"{self.name}-service")
+
+    @property
+    def started(self) -> bool:
+        """Whether there is an engine, ready or not."""
+        return self._pipeline is not None
+
+    def announce_stop(self) -> None:
+        """Let no request in any more, and let a start in progress end at its next stage."""
+        if self.status in ("starting", "ready"):
+            self.status = "stopping"
 
     async def stop(self) -> None:
         """End the engine, whatever state it is in. Idempotent."""
-        if self.status in ("starting", "ready"):
-            self.status = "stopping"
+        self.announce_stop()
         task, self._task = self._task, None
         if task is None:
             return
         if self._pipeline is None:
-            await self._abandon(task)
+            await _abandon(task)
         task.cancel()
         await asyncio.wait({task}, timeout=ABANDON_TIMEOUT_S)
         if self._pipeline is not None:
             try:
-                await asyncio.wait_for(self._pipeline.engine.shutdown(), ENGINE_SHUTDOWN_TIMEOUT_S)
+                await asyncio.wait_for(self._pipeline.shutdown(), ENGINE_SHUTDOWN_TIMEOUT_S)
             except TimeoutError:
-                logger.error("the engine did not shut down within %g s", ENGINE_SHUTDOWN_TIMEOUT_S)
-        kill_children()
+                logger.error(
+                    "the %s engine did not shut down within %g s", self.name, ENGINE_SHUTDOWN_TIMEOUT_S
+                )
 
     async def _run(self) -> None:
         try:
-            pipeline = await self._start(self._settings, self._report)
+            pipeline = await self._start(self._report)
             self._pipeline = pipeline
             self._report("warming up")
-            await _warm_up(pipeline)
+            await pipeline.warm_up()
         except _StartAbandoned:
             return
         except (CheckpointError, VoxserveError, ImportError, OSError) as error:
@@ -130,37 +170,31 @@ class SpeechService:
             logger.exception("unexpected error while starting")
             self._fail("failed", "unexpected error while starting: see the log")
             return
+        if self.status == "stopping":
+            return
         self.status = self.stage = "ready"
-        logger.info("ready after %.0f s", self.elapsed_s)
-        while not pipeline.engine.errored:  # noqa: ASYNC110 (vLLM has no event for it)
+        logger.info("%s is ready after %.0f s", self.name, self.elapsed_s)
+        while not pipeline.errored:  # noqa: ASYNC110 (vLLM has no event for it)
             await asyncio.sleep(WATCH_INTERVAL_S)
-        self._fail("dead", DEAD_MESSAGE)
+        self._fail("dead", dead_message(self.name))
 
     def _report(self, stage: str) -> None:
         if self.status == "stopping":
             raise _StartAbandoned
         self.stage = stage
-        logger.info("%s", stage)
+        logger.info("%s: %s", self.name, stage)
 
     def _fail(self, status: Status, message: str) -> None:
         if self.status == "stopping":
             return
         self.status, self.message = status, message
-        logger.error("%s", message)
+        logger.error("%s: %s", self.name, message)
         self.failed.set()
 
-    async def _abandon(self, start: asyncio.Task[None]) -> None:
-        """End a start in progress: it fails once the processes that it waits for are gone."""
-        deadline = time.monotonic() + ABANDON_TIMEOUT_S
-        while not start.done() and time.monotonic() < deadline:
-            kill_children()
-            await asyncio.wait({start}, timeout=ABANDON_INTERVAL_S)
 
-
-async def _warm_up(pipeline: SpeechPipeline) -> None:
-    """Speak one patch by the way that requests take."""
-    request = SpeechRequest("Hello.", Generation(seed=0, max_patches=1))
-    prompt = await pipeline.prepare(request)
-    async with aclosing(pipeline.speak(prompt, request.generation)) as patches:
-        async for _ in patches:
-            pass
+async def _abandon(start: asyncio.Task[None]) -> None:
+    """End a start in progress: it fails once the processes that it waits for are gone."""
+    deadline = time.monotonic() + ABANDON_TIMEOUT_S
+    while not start.done() and time.monotonic() < deadline:
+        kill_children()
+        await asyncio.wait({start}, timeout=ABANDON_INTERVAL_S)

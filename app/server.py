@@ -3,7 +3,7 @@
 | Exit code | Meaning |
 |---|---|
 | 0 | stopped by SIGTERM or SIGINT, running requests finished or timed out |
-| 1 | it cannot listen, the engine did not start, or the engine died: a supervisor should start it anew |
+| 1 | it cannot listen, an engine did not start, or an engine died: a supervisor should start it anew |
 | 2 | the settings cannot be used: they must be changed first |
 | 130 | a second SIGINT cut the shutdown short |
 """
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 import uvicorn
 
-from app.lifecycle import SpeechService
+from app.engines import Engines
 from app.logs import configure_logging
 from app.main import create_app
 from app.processes import kill_children, starter_threads
@@ -65,7 +65,7 @@ def _listen(host: str, port: int) -> socket.socket:
 async def _serve(settings: Settings, listener: socket.socket) -> int:
     asyncio.get_running_loop().set_default_executor(starter_threads())
     app = create_app(settings)
-    service: SpeechService = app.state.speech
+    engines: Engines = app.state.engines
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -79,7 +79,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
         signal.signal(
             number, _ignore
         )  # uvicorn handles them while it serves, and raises them again afterwards
-    watch = asyncio.create_task(_stop_on_failure(service, server))
+    watch = asyncio.create_task(_stop_on_failure(engines, server))
     try:
         await server.serve([listener])
     finally:
@@ -87,14 +87,14 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
         kill_children()
     if server.force_exit:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would trace all that is cut off
-    code = INTERRUPTED if server.force_exit else FAILED if service.failed.is_set() else OK
+    code = INTERRUPTED if server.force_exit else FAILED if engines.failed.is_set() else OK
     _exit_at_last(code)
     logger.info("stopped, exit code %d", code)
     return code
 
 
-async def _stop_on_failure(service: SpeechService, server: uvicorn.Server) -> None:
-    await service.failed.wait()
+async def _stop_on_failure(engines: Engines, server: uvicorn.Server) -> None:
+    await engines.failed.wait()
     await asyncio.sleep(DEAD_GRACE_S)
     server.config.timeout_graceful_shutdown = DEAD_ENGINE_TIMEOUT_S
     server.should_exit = True

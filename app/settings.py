@@ -13,13 +13,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 ENV_FILE = ".env"
-OUR_PREFIXES = ("SPEECH_", "VOXSERVE_")  # a variable that starts so and is no setting is a typing error
-# Kubernetes sets such variables in every container beside a Service that is named `speech` or `voxserve`.
+OUR_PREFIXES = ("SPEECH_", "LLM_", "VOXSERVE_")  # a variable of such a name, but no setting, is a mistake
+# Kubernetes sets such variables in every container beside a Service that is named `speech` or `llm`.
 KUBERNETES_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
 MIN_KV_CACHE_BYTES = 2**20
+NO_MODEL = "none"
 
 
 class SettingsError(ValueError):
@@ -38,6 +39,26 @@ def _enough_kv_cache(value: ByteSize) -> ByteSize:
     if value < MIN_KV_CACHE_BYTES:
         raise ValueError("must be at least 1MiB: give bytes, or a size such as 4GiB")
     return value
+
+
+def _numbers(value: object) -> object:
+    """`0-3,6` as (0, 1, 2, 3, 6), the way Linux writes lists of cores."""
+    if not isinstance(value, str):
+        return value
+    numbers: list[int] = []
+    for part in value.split(","):
+        found = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if first > last:
+            raise ValueError("must be a list such as 0-3 or 0,2")
+        numbers.extend(range(first, last + 1))
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("names a number twice")
+    return tuple(numbers)
+
+
+KvCacheBytes = Annotated[ByteSize, AfterValidator(_enough_kv_cache)]
+Numbers = Annotated[tuple[int, ...], NoDecode, BeforeValidator(_numbers)]
 
 
 class Settings(BaseSettings):
@@ -61,8 +82,8 @@ class Settings(BaseSettings):
     )
     speech_model: str | None = Field(
         None,
-        description="Checkpoint directory or Hugging Face repository, such as `openbmb/VoxCPM2`. "
-        "Unset: a tiny random checkpoint, which speaks noise.",
+        description="Checkpoint directory or Hugging Face repository, such as `openbmb/VoxCPM2`; `none` for "
+        "a service without speech. Unset: a tiny random checkpoint, which speaks noise.",
     )
     speech_model_revision: str | None = Field(
         None, description="Branch, tag or commit of that repository. Unset: its main branch."
@@ -75,6 +96,9 @@ class Settings(BaseSettings):
     speech_dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="`auto` (the checkpoint's own), `float32` or `bfloat16`."
     )
+    speech_max_requests: int = Field(
+        256, ge=1, description="Requests, running and waiting, beyond which more are answered with 429."
+    )
     speech_max_num_seqs: int = Field(
         16, ge=1, le=1024, description="Requests that run at the same time; more wait their turn."
     )
@@ -84,41 +108,158 @@ class Settings(BaseSettings):
     speech_max_model_len: int | None = Field(
         None, ge=16, description="Positions of one request, prompt and speech. Unset: the checkpoint's limit."
     )
-    speech_kv_cache_bytes: Annotated[ByteSize, AfterValidator(_enough_kv_cache)] | None = Field(
+    speech_kv_cache_bytes: KvCacheBytes | None = Field(
         None,
         description="Size of the KV cache on each device, such as `4GiB`. Unset: 1GiB on a CPU, and what "
         "`SPEECH_GPU_MEMORY_UTILIZATION` leaves on a GPU.",
     )
-    speech_gpu_memory_utilization: float = Field(
-        0.9, gt=0, le=1, description="Share of a GPU's memory that the engine takes."
+    speech_gpu_memory_utilization: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of a GPU's memory to take. Unset: 0.9, or 0.45 beside the other engine.",
+    )
+    speech_devices: Numbers | None = Field(
+        None, description="GPUs to use, such as `0` or `0-1`. Unset: the first ones."
+    )
+    speech_cores: Numbers | None = Field(
+        None,
+        description="CPU cores to use where there is no GPU, such as `0-3`. Unset: all, or half of "
+        "them beside the other engine.",
     )
     speech_tensor_parallel_size: int = Field(1, ge=1, description="Devices that share the model.")
     speech_prefix_caching: bool = Field(
         True, description="Whether requests reuse the computed prefix of a voice they have in common."
     )
+    llm_model: str | None = Field(
+        None,
+        description="MiMoV2 checkpoint directory or Hugging Face repository, such as "
+        "`XiaomiMiMo/MiMo-V2-Flash`. Unset: no language endpoints.",
+    )
+    llm_model_revision: str | None = Field(
+        None, description="Branch, tag or commit of that repository. Unset: its main branch."
+    )
+    llm_model_name: str = Field(
+        "mimo-v2",
+        min_length=1,
+        description="Name that requests give as `model`; `LLM_MODEL` itself works too.",
+    )
+    llm_classes: Literal["own", "vllm"] = Field(
+        "own", description="Whose implementation of MiMoV2: `own`, or vLLM's (`vllm`), to compare."
+    )
+    llm_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="`auto` (the checkpoint's own), `float32` or `bfloat16`."
+    )
+    llm_max_requests: int = Field(
+        256, ge=1, description="Requests, running and waiting, beyond which more are answered with 429."
+    )
+    llm_max_num_seqs: int = Field(
+        64, ge=1, le=1024, description="Requests that run at the same time; more wait their turn."
+    )
+    llm_max_num_batched_tokens: int | None = Field(
+        None, ge=1, description="Tokens that one step computes at most. Unset: vLLM's choice."
+    )
+    llm_max_model_len: int | None = Field(
+        None, ge=16, description="Tokens of one request, prompt and answer. Unset: the checkpoint's limit."
+    )
+    llm_kv_cache_bytes: KvCacheBytes | None = Field(
+        None,
+        description="Size of the KV cache on each device, such as `4GiB`. Unset: 1GiB on a CPU, and what "
+        "`LLM_GPU_MEMORY_UTILIZATION` leaves on a GPU.",
+    )
+    llm_gpu_memory_utilization: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of a GPU's memory to take. Unset: 0.9, or 0.45 beside the other engine.",
+    )
+    llm_devices: Numbers | None = Field(
+        None, description="GPUs to use, such as `1` or `0-7`. Unset: the first ones."
+    )
+    llm_cores: Numbers | None = Field(
+        None,
+        description="CPU cores to use where there is no GPU, such as `4-7`. Unset: all, or half of "
+        "them beside the other engine.",
+    )
+    llm_tensor_parallel_size: int = Field(1, ge=1, description="Devices that share each layer.")
+    llm_pipeline_parallel_size: int = Field(
+        1, ge=1, description="Groups of devices that share out the layers."
+    )
+    llm_expert_parallel: bool = Field(
+        False, description="Whether devices share out whole experts, instead of parts of each."
+    )
+    llm_draft_tokens: int = Field(
+        0,
+        ge=0,
+        le=8,
+        description="Tokens a step that the checkpoint's next-token layer proposes. 0: no speculation.",
+    )
+    llm_prefix_caching: bool = Field(
+        True, description="Whether requests reuse the computed prefix that they have in common."
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> "Settings":
-        if self.speech_model_revision and not self.speech_model:
+        if not self.serves_speech and not self.serves_language:
+            raise ValueError("SPEECH_MODEL=none without LLM_MODEL leaves nothing to serve: set LLM_MODEL")
+        if self.speech_model_revision and not (self.speech_model and self.serves_speech):
             raise ValueError(
                 "SPEECH_MODEL_REVISION is set without SPEECH_MODEL: set SPEECH_MODEL, or unset it"
             )
-        given = self.model_fields_set
-        if self.speech_kv_cache_bytes is not None and "speech_gpu_memory_utilization" in given:
+        if self.llm_model_revision and not self.serves_language:
+            raise ValueError("LLM_MODEL_REVISION is set without LLM_MODEL: set LLM_MODEL, or unset it")
+        for prefix in ("speech", "llm"):
+            self._check_sizes(prefix)
+        names = {self.speech_model_name, self.speech_model} & set(self.llm_names)
+        if self.serves_speech and self.serves_language and names:
             raise ValueError(
-                "SPEECH_KV_CACHE_BYTES and SPEECH_GPU_MEMORY_UTILIZATION both size the KV cache: unset one"
-            )
-        tokens = self.speech_max_num_batched_tokens
-        if tokens is not None and tokens < self.speech_max_num_seqs:
-            raise ValueError(
-                f"SPEECH_MAX_NUM_BATCHED_TOKENS={tokens} is less than SPEECH_MAX_NUM_SEQS="
-                f"{self.speech_max_num_seqs}, but each request needs a position a step: raise it"
+                f"both engines would serve {names.pop()!r}: change SPEECH_MODEL_NAME or LLM_MODEL_NAME"
             )
         return self
 
+    def _check_sizes(self, prefix: str) -> None:
+        values = {name.removeprefix(f"{prefix}_"): value for name, value in self if name.startswith(prefix)}
+        capitals = prefix.upper()
+        if values["kv_cache_bytes"] is not None and values["gpu_memory_utilization"] is not None:
+            raise ValueError(
+                f"{capitals}_KV_CACHE_BYTES and {capitals}_GPU_MEMORY_UTILIZATION both size the KV cache: "
+                "unset one"
+            )
+        tokens, sequences = values["max_num_batched_tokens"], values["max_num_seqs"]
+        if tokens is not None and tokens < sequences:
+            raise ValueError(
+                f"{capitals}_MAX_NUM_BATCHED_TOKENS={tokens} is less than {capitals}_MAX_NUM_SEQS="
+                f"{sequences}, but each request needs a position a step: raise it"
+            )
+
+    @property
+    def serves_speech(self) -> bool:
+        """Whether there is to be a speech engine."""
+        return self.speech_model != NO_MODEL
+
+    @property
+    def serves_language(self) -> bool:
+        """Whether there is to be a language engine."""
+        return self.llm_model is not None
+
+    @property
+    def llm_names(self) -> tuple[str, ...]:
+        """What requests may call the language model; answers give the first."""
+        return (self.llm_model_name, *([self.llm_model] if self.llm_model else []))
+
+    @property
+    def spans_cores(self) -> bool:
+        """Whether an engine has several workers, to which cores of a CPU have to be dealt."""
+        sizes = (
+            self.speech_tensor_parallel_size,
+            self.llm_tensor_parallel_size,
+            self.llm_pipeline_parallel_size,
+        )
+        return max(sizes) > 1
+
     def serves(self, model: str) -> bool:
         """Whether a request may name the speech model so."""
-        return model in (self.speech_model_name, self.speech_model)
+        return self.serves_speech and model in (self.speech_model_name, self.speech_model)
 
 
 def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:

@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 
 from app.pipeline.checkpoint import resolve_checkpoint
 from app.pipeline.engine import SpeechEngine
-from app.pipeline.generation import EngineOptions, Generation
+from app.pipeline.generation import Generation
+from app.pipeline.options import EngineOptions
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from models.voxcpm2.make_checkpoint import make_checkpoint
 from models.voxcpm2.tokenizer import TextTokenizer

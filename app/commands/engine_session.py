@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Awaitable, Callable
 
 from app.pipeline.speech import SpeechPipeline
-from app.pipeline.start import start_pipeline
+from app.pipeline.start import start_speech
 from app.processes import kill_children, starter_threads
 from app.settings import Settings
 
@@ -61,7 +61,7 @@ class _Session:
         task.cancel()
 
     async def _start(self) -> SpeechPipeline:
-        start = asyncio.create_task(start_pipeline(self._settings, _ignore))
+        start = asyncio.create_task(start_speech(self._settings, _ignore))
         try:
             return await asyncio.shield(start)
         except asyncio.CancelledError:

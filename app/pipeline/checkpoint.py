@@ -1,5 +1,6 @@
 """Where the model's files are: a directory as it is, a hub id by way of the local cache."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
@@ -9,9 +10,10 @@ from models.voxcpm2.config import CheckpointError
 from models.voxcpm2.manifest import AUDIO_VAE_FILES, MODEL_FILES
 
 WEIGHT_FILES = (MODEL_FILES, AUDIO_VAE_FILES)
+LANGUAGE_FILES = ("*.json", "*.jinja", "*.safetensors")
 
 
-def resolve_checkpoint(model: str, revision: str | None = None) -> Path:
+def resolve_checkpoint(model: str, revision: str | None = None, files: Sequence[str] | None = None) -> Path:
     """Local directory of `model`, downloaded from the Hugging Face hub where it is a repository id.
 
     The hub's own variables hold: HF_HOME, HF_TOKEN, HF_HUB_OFFLINE, HF_ENDPOINT.
@@ -19,6 +21,7 @@ def resolve_checkpoint(model: str, revision: str | None = None) -> Path:
     Args:
         model: a directory, or a repository id such as `openbmb/VoxCPM2`.
         revision: branch, tag or commit of the repository; a directory has none.
+        files: patterns of the files to download; None: those of a speech model.
 
     Raises:
         CheckpointError: no such directory, or the repository cannot be had; says what to do.
@@ -33,7 +36,8 @@ def resolve_checkpoint(model: str, revision: str | None = None) -> Path:
             f"{model} is not a directory: name one, or a Hugging Face repository such as openbmb/VoxCPM2"
         )
     try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=_wanted(model, revision)))
+        patterns = _speech_files(model, revision) if files is None else list(files)
+        return Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
     except HFValidationError as error:
         raise CheckpointError(f"{model} is neither a directory nor a repository id: {error}") from error
     except LocalEntryNotFoundError as error:
@@ -48,7 +52,7 @@ def resolve_checkpoint(model: str, revision: str | None = None) -> Path:
         ) from error
 
 
-def _wanted(model: str, revision: str | None) -> list[str]:
+def _speech_files(model: str, revision: str | None) -> list[str]:
     """Files to download: small ones, and weights in one form. Repositories also hold examples."""
     try:
         names = HfApi().list_repo_files(model, revision=revision)

@@ -1,4 +1,4 @@
-"""The speech engine: an asynchronous vLLM engine that answers with patches. The one module that imports vLLM.
+"""The speech engine: an asynchronous vLLM engine that answers with patches.
 
 Life: `SpeechEngine.start` (a minute, in a thread), any number of concurrent `generate`, `shutdown`. A
 generator that is closed or cancelled aborts its request. The engine's death ends every generator with
@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,13 +20,14 @@ from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
-from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from app.errors import DEAD_MESSAGE, EngineDead, GenerationFailed
-from app.pipeline.generation import EngineOptions, Generation, SpeechPatch
+from app.errors import EngineDead, GenerationFailed, dead_message
+from app.pipeline.build import build, shared_arguments
+from app.pipeline.generation import Generation, SpeechPatch
+from app.pipeline.options import EngineOptions
 from models import compat
 from models.plugin import VOXCPM2_FORMAT, register
 from models.runtime.audio_channel import AUDIO_ENDPOINT, AudioReceiver, ReceivedPatch
@@ -38,11 +38,10 @@ from models.voxcpm2.weights import check_checkpoint
 logger = logging.getLogger(__name__)
 
 LAST_PATCHES_TIMEOUT_S = 30.0  # between the engine's word that a request is finished and its last patch
+DEAD = dead_message("speech")
 FAILED = "the speech engine failed on this request: see the log"
 ALIVE_INTERVAL_S = 1.0  # between looks at whether the engine lives, while its encoder is waited for
 SHUTDOWN_TIMEOUT_S = 20.0  # for the engine's processes to leave by themselves; then they are killed
-THREADS_BIND = "VLLM_CPU_OMP_THREADS_BIND"
-CPU_BLOCK_SIZE = 32  # the smallest the CPU kernels take; vLLM's 128 would leave most prefixes uncached
 
 
 class SpeechEngine:
@@ -161,7 +160,7 @@ class SpeechEngine:
     def _live(self) -> AsyncLLM:
         """The engine, or `EngineDead`."""
         if self._llm is None or self.errored:
-            raise EngineDead(DEAD_MESSAGE)
+            raise EngineDead(DEAD)
         return self._llm
 
     async def shutdown(self) -> None:
@@ -181,7 +180,7 @@ class SpeechEngine:
             while not waiting.done():
                 await asyncio.wait((waiting,), timeout=ALIVE_INTERVAL_S)
                 if self.errored:
-                    raise EngineDead(DEAD_MESSAGE)
+                    raise EngineDead(DEAD)
             return waiting.result()
         finally:
             waiting.cancel()
@@ -191,7 +190,7 @@ class SpeechEngine:
         try:
             return await llm.collective_rpc(method, args=args)
         except EngineDeadError as error:
-            raise EngineDead(DEAD_MESSAGE) from error
+            raise EngineDead(DEAD) from error
         except Exception as error:  # vLLM sends a worker's error as a bare Exception
             logger.exception("%s failed in the engine", method)
             raise GenerationFailed(FAILED) from error
@@ -208,7 +207,7 @@ class SpeechEngine:
             ):
                 last = output
         except EngineDeadError as error:
-            raise EngineDead(DEAD_MESSAGE) from error
+            raise EngineDead(DEAD) from error
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -268,15 +267,7 @@ class SpeechEngine:
 
 
 def _build(checkpoint: Path, options: EngineOptions, endpoint: str) -> AsyncLLM:
-    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # our runner mixin extends the V1 runner, on CPU and CUDA
     register()
-    optional: dict[str, Any] = {
-        "max_num_batched_tokens": options.max_num_batched_tokens,
-        "max_model_len": options.max_model_len,
-        "kv_cache_memory_bytes": options.kv_cache_bytes,
-        "block_size": options.block_size or (CPU_BLOCK_SIZE if current_platform.is_cpu() else None),
-        "num_gpu_blocks_override": options.num_kv_blocks,
-    }
     arguments = AsyncEngineArgs(
         model=str(checkpoint),
         config_format=VOXCPM2_FORMAT,
@@ -285,28 +276,9 @@ def _build(checkpoint: Path, options: EngineOptions, endpoint: str) -> AsyncLLM:
         worker_cls="models.runtime.worker.SpeechWorker",
         additional_config={AUDIO_ENDPOINT: endpoint},
         dtype=read_config(checkpoint).dtype if options.dtype == "auto" else options.dtype,
-        max_num_seqs=options.max_num_seqs,
-        gpu_memory_utilization=options.gpu_memory_utilization,
-        tensor_parallel_size=options.tensor_parallel_size,
-        enable_prefix_caching=options.prefix_caching,
         enforce_eager=True,
         async_scheduling=False,  # a stop must be known before the next step draws from a request's generator
         scheduling_policy="fcfs",  # bounds the requests that hold slots by max_num_seqs
-        **{name: value for name, value in optional.items() if value is not None},
+        **shared_arguments(options),
     )
-    with _cores_dealt(options.tensor_parallel_size):
-        return AsyncLLM.from_engine_args(arguments)
-
-
-@contextlib.contextmanager
-def _cores_dealt(ranks: int) -> Iterator[None]:
-    """Deal this process's cores to the ranks of an engine that starts: vLLM wants a NUMA node each."""
-    if ranks == 1 or not current_platform.is_cpu() or THREADS_BIND in os.environ:
-        yield
-        return
-    cores = sorted(os.sched_getaffinity(0))
-    os.environ[THREADS_BIND] = "|".join(",".join(map(str, cores[rank::ranks])) for rank in range(ranks))
-    try:
-        yield
-    finally:
-        del os.environ[THREADS_BIND]
+    return build(arguments, options)

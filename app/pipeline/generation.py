@@ -1,4 +1,4 @@
-"""What a request may ask for, what an engine is made with, and what it answers. Free of torch and vLLM."""
+"""What a request may ask for, and what an engine answers. Free of torch and vLLM."""
 
 import secrets
 from dataclasses import dataclass
@@ -9,25 +9,6 @@ import numpy.typing as npt
 from models.voxcpm2 import limits
 
 Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """How the engine is laid out; `None` leaves the choice to vLLM.
-
-    `dtype` "auto" is the checkpoint's own: vLLM's "auto" would round a float32 checkpoint to bfloat16.
-    """
-
-    max_num_seqs: int = 16
-    max_num_batched_tokens: int | None = None
-    max_model_len: int | None = None
-    kv_cache_bytes: int | None = None
-    gpu_memory_utilization: float = 0.9
-    tensor_parallel_size: int = 1
-    block_size: int | None = None
-    num_kv_blocks: int | None = None
-    dtype: str = "auto"
-    prefix_caching: bool = True
 
 
 @dataclass(frozen=True)

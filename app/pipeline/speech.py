@@ -53,6 +53,28 @@ class SpeechPipeline:
         """Rate of the PCM in Hz."""
         return self.engine.config.sample_rate
 
+    @property
+    def errored(self) -> bool:
+        """Whether the engine is dead."""
+        return self.engine.errored
+
+    @property
+    def running(self) -> int:
+        """Requests in the engine."""
+        return self.engine.running
+
+    async def warm_up(self) -> None:
+        """Speak one patch by the way that requests take."""
+        request = SpeechRequest("Hello.", Generation(seed=0, max_patches=1))
+        prompt = await self.prepare(request)
+        async with aclosing(self.speak(prompt, request.generation)) as patches:
+            async for _ in patches:
+                pass
+
+    async def shutdown(self) -> None:
+        """End the engine."""
+        await self.engine.shutdown()
+
     async def prepare(self, request: SpeechRequest) -> Prompt:
         """Lay a request out, its audio encoded.
 

@@ -16,7 +16,7 @@ from app.pipeline.encode import CONTAINERS
 from app.pipeline.generation import Generation, draw_seed
 from app.pipeline.pcm import BYTES_PER_SAMPLE, speak_pcm
 from app.pipeline.speech import SpeechRequest
-from app.routes.models import check_model
+from app.routes.models import check_speech_model
 from app.schemas import DEFAULT_VOICE, VOICES, ErrorBody, SpeechBody
 from app.settings import Settings
 from app.streaming import AudioStream
@@ -56,7 +56,7 @@ async def create_speech(
 
 def _check(body: SpeechBody, settings: Settings) -> None:
     """What depends on the settings; the rest the schema has checked."""
-    check_model(body.model, settings)
+    check_speech_model(body.model, settings)
     if (body.voice or DEFAULT_VOICE) not in VOICES:
         raise UnsupportedVoice(f"there is no voice {body.voice!r}: use one of {', '.join(VOICES)}", "voice")
     limit = settings.max_input_chars

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from app import lifecycle
+from app.lifecycle import Report
 from app.pipeline.speech import SpeechPipeline
-from app.pipeline.start import Report
 from app.settings import Settings
 from models.voxcpm2.config import CheckpointError
 from tests.app.test_errors import BODY, check
@@ -20,7 +20,10 @@ async def test_ready() -> None:
         assert (await service.client.get("/healthz")).json() == {"status": "ok"}
         answer = await service.client.get("/readyz")
         assert answer.status_code == 200
-        assert answer.json() == {"status": "ready", "running": 0, "streams_aborted": 0}
+        assert answer.json() == {
+            "status": "ready",
+            "speech": {"status": "ready", "running": 0, "streams_aborted": 0},
+        }
         for probe in ("/healthz", "/readyz"):
             assert (await service.client.head(probe)).status_code == 200
         assert engine.made == 1, "one patch of warm-up"
@@ -40,8 +43,9 @@ async def test_starting() -> None:
         assert (await service.client.get("/healthz")).status_code == 200
         answer = await service.client.get("/readyz")
         assert answer.status_code == 503
-        assert (answer.json()["status"], answer.json()["stage"]) == ("starting", "resolving checkpoint")
-        assert answer.json()["elapsed_s"] >= 0
+        report = answer.json()["speech"]
+        assert (answer.json()["status"], report["stage"]) == ("starting", "resolving checkpoint")
+        assert report["elapsed_s"] >= 0
         answer = await service.client.post(SPEECH, json=BODY)
         assert "resolving checkpoint" in check(answer, 503, "engine_starting")
         assert int(answer.headers["retry-after"]) > 0
@@ -68,7 +72,7 @@ async def test_failed_start(error: Exception, said: str) -> None:
         answer = await service.client.get("/readyz")
         assert answer.status_code == 503
         assert answer.json()["status"] == "failed"
-        assert said in answer.json()["message"]
+        assert said in answer.json()["speech"]["message"]
         check(await service.client.post(SPEECH, json=BODY), 503, "engine_dead")
 
 

@@ -480,7 +480,7 @@ def test_progress_is_redrawn_on_a_terminal_only() -> None:
 
 
 def session(monkeypatch: pytest.MonkeyPatch, start: object, work: engine_session.Work) -> int:
-    monkeypatch.setattr(engine_session, "start_pipeline", start)
+    monkeypatch.setattr(engine_session, "start_speech", start)
     return asyncio.run(engine_session._Session(load_settings(), work).run())
 
 

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from app.pipeline.engine import SpeechEngine
-from app.pipeline.generation import EngineOptions
+from app.pipeline.options import EngineOptions
 from app.pipeline.speech import SpeechPipeline
 from models.voxcpm2.tokenizer import TextTokenizer
 from tests.support.golden import CHECKPOINT

@@ -5,7 +5,8 @@ import pytest
 import torch
 from vllm.platforms import current_platform
 
-from app.pipeline.generation import EngineOptions, Generation
+from app.pipeline.generation import Generation
+from app.pipeline.options import EngineOptions
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from tests.engine.conftest import start
 from tests.support.golden import golden

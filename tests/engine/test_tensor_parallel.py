@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from app.pipeline.generation import EngineOptions
+from app.pipeline.options import EngineOptions
 from app.pipeline.speech import SpeechPipeline
 from tests.engine.conftest import KV_CACHE_BYTES, MAX_NUM_SEQS, start
 from tests.support.workload import Spoken, assert_same, mixed_requests, speak

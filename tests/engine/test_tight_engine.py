@@ -8,7 +8,8 @@ import pytest
 import pytest_asyncio
 
 from app.errors import EngineDead
-from app.pipeline.generation import EngineOptions, Generation, SpeechPatch
+from app.pipeline.generation import Generation, SpeechPatch
+from app.pipeline.options import EngineOptions
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from tests.engine.conftest import KV_CACHE_BYTES, MAX_NUM_SEQS, start
 from tests.support.workload import Spoken, assert_same, mixed_requests, speak

@@ -65,8 +65,14 @@ class ServerProcess:
 
         wait_for(ready, START_TIMEOUT_S, lambda: self.log)
 
-    def wait_until_running(self, count: int, timeout_s: float = 10) -> None:
-        wait_for(lambda: self.readiness()[1].get("running") == count, timeout_s, lambda: self.log)
+    def report(self, engine: str = "speech") -> dict[str, object]:
+        """What `/readyz` says of one engine."""
+        report = self.readiness()[1][engine]
+        assert isinstance(report, dict)
+        return report
+
+    def wait_until_running(self, count: int, timeout_s: float = 10, engine: str = "speech") -> None:
+        wait_for(lambda: self.report(engine).get("running") == count, timeout_s, lambda: self.log)
 
     def children(self) -> list[psutil.Process]:
         """All processes below, now; remembered, since they have no parent once this one is gone."""

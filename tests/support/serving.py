@@ -10,10 +10,10 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from app.lifecycle import SpeechService
+from app.lifecycle import EngineService, Report
 from app.main import create_app
 from app.pipeline.speech import SpeechPipeline
-from app.pipeline.start import Report, StartPipeline
+from app.pipeline.start import StartSpeech
 from app.settings import Settings
 from models.voxcpm2.tokenizer import TextTokenizer
 from tests.support.fake_engine import FakeEngine
@@ -28,7 +28,7 @@ def settings(**values: object) -> Settings:
     return Settings(_env_file=None, **values)
 
 
-def factory(engine: FakeEngine) -> StartPipeline:
+def factory(engine: FakeEngine) -> StartSpeech:
     """An engine factory that is done at once."""
 
     async def start(_settings: Settings, report: Report) -> SpeechPipeline:
@@ -43,7 +43,7 @@ class Service:
     """A running application."""
 
     client: httpx.AsyncClient
-    speech: SpeechService
+    speech: EngineService[SpeechPipeline]
     app: FastAPI
     port: int = 0
     server: uvicorn.Server | None = None
@@ -51,7 +51,7 @@ class Service:
 
 @asynccontextmanager
 async def in_process(
-    start: StartPipeline, wait: bool = True, raise_errors: bool = True, **values: object
+    start: StartSpeech, wait: bool = True, raise_errors: bool = True, **values: object
 ) -> AsyncIterator[Service]:
     """The application called without a network; answers arrive whole."""
     app = create_app(settings(**values), start)
@@ -61,12 +61,12 @@ async def in_process(
         httpx.AsyncClient(transport=transport, base_url="http://test") as client,
     ):
         if wait:
-            await until(lambda: app.state.speech.status == "ready")
-        yield Service(client, app.state.speech, app)
+            await until(lambda: app.state.engines.speech.status == "ready")
+        yield Service(client, app.state.engines.speech, app)
 
 
 @asynccontextmanager
-async def on_port(start: StartPipeline, **values: object) -> AsyncIterator[Service]:
+async def on_port(start: StartSpeech, **values: object) -> AsyncIterator[Service]:
     """The application behind uvicorn on a free port."""
     app = create_app(settings(**values), start)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
@@ -74,9 +74,9 @@ async def on_port(start: StartPipeline, **values: object) -> AsyncIterator[Servi
         port = listener.getsockname()[1]
         serving = asyncio.create_task(server.serve([listener]))
         try:
-            await until(lambda: server.started and app.state.speech.status == "ready")
+            await until(lambda: server.started and app.state.engines.speech.status == "ready")
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-                yield Service(client, app.state.speech, app, port, server)
+                yield Service(client, app.state.engines.speech, app, port, server)
         finally:
             server.should_exit = True
             await serving

@@ -1,0 +1,1 @@
+"""Language: MiMoV2 behind vLLM's own OpenAI-compatible serving classes."""

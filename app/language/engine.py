@@ -1,0 +1,197 @@
+"""The language engine: an asynchronous vLLM engine under vLLM's own serving classes, which render, parse
+reasoning and tool calls, and lay answers out as OpenAI does. Errors become the service's own.
+
+Handlers get an HTTP request without headers: those that vLLM would read (ranks, priorities, ids) are not for
+clients to set.
+"""
+
+import asyncio
+import logging
+from argparse import Namespace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.datastructures import State
+from starlette.requests import Request
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.entrypoints.serve.tokenize.protocol import DetokenizeRequest, TokenizeRequest
+from vllm.platforms import current_platform
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from app.errors import EngineDead, VoxserveError, dead_message
+from app.language.errors import as_event, from_exception, from_response
+from app.language.pipeline import Answer, Endpoint, JsonObject
+from app.language.requests import check, parse
+from app.pipeline.build import build, shared_arguments
+from app.pipeline.options import LanguageOptions
+from models import compat
+from models.plugin import register
+
+logger = logging.getLogger(__name__)
+
+DEAD = dead_message("language")
+PARSER = "mimo"  # of reasoning and of tool calls
+THINKING = "enable_thinking"  # the chat template's switch, and the parser's, whose own default is on
+SHUTDOWN_TIMEOUT_S = 20.0  # for the engine's processes to leave by themselves; then they are killed
+ERROR_EVENT = 'data: {"error"'  # how an event begins by which vLLM says that a stream broke
+WARM_UP: JsonObject = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 2}
+
+Handler = Callable[[Any, Request], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class _Route:
+    """Where an endpoint's requests go: vLLM's request class, and the method of vLLM's state that answers."""
+
+    request: type[BaseModel]
+    handler: Callable[[State], Handler]
+
+
+ROUTES: dict[Endpoint, _Route] = {
+    "chat": _Route(ChatCompletionRequest, lambda state: state.openai_serving_chat.create_chat_completion),
+    "completion": _Route(CompletionRequest, lambda state: state.openai_serving_completion.create_completion),
+    "response": _Route(ResponsesRequest, lambda state: state.openai_serving_responses.create_responses),
+    "tokenize": _Route(TokenizeRequest, lambda state: state.serving_tokenization.create_tokenize),
+    "detokenize": _Route(DetokenizeRequest, lambda state: state.serving_tokenization.create_detokenize),
+}
+
+
+class VllmPipeline:
+    """A `LanguagePipeline` on one checkpoint."""
+
+    def __init__(self, llm: AsyncLLM, serving: State) -> None:
+        self._llm: AsyncLLM | None = llm
+        self._serving = serving
+        self._vocab_size: int = llm.model_config.get_vocab_size()
+
+    @classmethod
+    async def start(cls, checkpoint: Path, names: Sequence[str], options: LanguageOptions) -> "VllmPipeline":
+        """Load `checkpoint` into a new engine and wait until it takes requests.
+
+        Args:
+            checkpoint: directory of a MiMoV2 model.
+            names: what requests may call it; answers give the first.
+            options: how the engine is laid out.
+
+        Raises:
+            EngineDead: the engine's process ended before it was ready.
+        """
+        arguments = make_arg_parser(FlexibleArgumentParser()).parse_args([])
+        vars(arguments).update(_arguments(checkpoint, names, options))
+        try:
+            llm = await asyncio.to_thread(_build, arguments, options)
+        except Exception as error:
+            raise EngineDead(f"the language engine did not start: {error}") from error
+        serving = State()
+        await init_app_state(llm, serving, arguments, await llm.get_supported_tasks())
+        return cls(llm, serving)
+
+    @property
+    def errored(self) -> bool:
+        """Whether the engine is dead."""
+        return self._llm is None or self._llm.errored
+
+    @property
+    def running(self) -> int:
+        """Requests in the engine, as the API process sees it."""
+        return self._llm.output_processor.get_num_unfinished_requests() if self._llm else 0
+
+    async def warm_up(self) -> None:
+        """Answer a chat."""
+        await self.answer("chat", WARM_UP)
+
+    async def shutdown(self) -> None:
+        """End the engine's processes. Running answers end with an error. Idempotent."""
+        if self._llm is None:
+            return
+        llm, self._llm = self._llm, None
+        compat.stop_outputs(llm, EngineDeadError())
+        await asyncio.to_thread(llm.shutdown, SHUTDOWN_TIMEOUT_S)
+
+    async def answer(self, endpoint: Endpoint, body: JsonObject) -> Answer:
+        """See `LanguagePipeline`."""
+        if self.errored:
+            raise EngineDead(DEAD)
+        check(endpoint, body, self._vocab_size)
+        route = ROUTES[endpoint]
+        try:
+            answer = await route.handler(self._serving)(
+                parse(route.request, body), Request({"type": "http", "headers": []})
+            )
+        except (VoxserveError, RequestValidationError):
+            raise
+        except EngineDeadError as error:
+            raise EngineDead(DEAD) from error
+        except Exception as error:
+            raise from_exception(error, endpoint) from error
+        if isinstance(answer, ErrorResponse):
+            raise from_response(answer, endpoint)
+        if isinstance(answer, BaseModel):
+            return answer.model_dump_json(by_alias=True).encode()
+        return self._events(answer, endpoint)
+
+    async def _events(
+        self, stream: AsyncGenerator[Any, None], endpoint: Endpoint
+    ) -> AsyncGenerator[bytes, None]:
+        """Server-sent events; an error in the place of the first is raised, later ones are events."""
+        first = True
+        async with aclosing(stream) as items:
+            async for item in items:
+                event = item if isinstance(item, str) else _named_event(item)
+                error = self._error_in(event, endpoint)
+                if error and first:
+                    raise error
+                if error:
+                    logger.error("stream broke: %s", error)
+                yield as_event(error) if error else event.encode()
+                first = False
+
+    def _error_in(self, event: str, endpoint: Endpoint) -> VoxserveError | None:
+        if not event.startswith(ERROR_EVENT):
+            return None
+        if self.errored:
+            return EngineDead(DEAD)
+        return from_response(ErrorResponse.model_validate_json(event.removeprefix("data:")), endpoint)
+
+
+def _named_event(item: BaseModel) -> str:
+    """An event of the responses API."""
+    return f"event: {item.type}\ndata: {item.model_dump_json(by_alias=True)}\n\n"  # type: ignore[attr-defined]
+
+
+def _arguments(checkpoint: Path, names: Sequence[str], options: LanguageOptions) -> JsonObject:
+    """What differs from the defaults of vLLM's server."""
+    draft = {"method": "mtp", "num_speculative_tokens": options.draft_tokens}
+    return {
+        "model": str(checkpoint),
+        "served_model_name": list(names),
+        "dtype": options.dtype,
+        "pipeline_parallel_size": options.pipeline_parallel_size,
+        "enable_expert_parallel": options.expert_parallel,
+        "speculative_config": draft if options.draft_tokens else None,
+        "enforce_eager": current_platform.is_cpu(),  # there, compiling takes minutes
+        "use_tqdm_on_load": False,
+        "enable_auto_tool_choice": True,
+        "tool_call_parser": PARSER,
+        "reasoning_parser": PARSER,
+        "default_chat_template_kwargs": {THINKING: False},
+        **shared_arguments(options),
+    }
+
+
+def _build(arguments: Namespace, options: LanguageOptions) -> AsyncLLM:
+    register()
+    return build(AsyncEngineArgs.from_cli_args(arguments), options, ranks=options.pipeline_parallel_size)
