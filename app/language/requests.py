@@ -28,8 +28,8 @@ def parse(cls: type[BaseModel], body: JsonObject) -> BaseModel:
     """Validate a body.
 
     Raises:
-        RequestValidationError: a field is wrong. What is wrong in each branch of a union is told as one problem
-            of the whole field: the branches are vLLM's affair.
+        RequestValidationError: a field is wrong. What is wrong in each branch of a union is told as one
+            problem of the whole field: the branches are vLLM's affair.
     """
     try:
         return cls.model_validate(body)

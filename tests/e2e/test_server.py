@@ -80,7 +80,7 @@ def test_it_answers_while_the_engine_starts(server: ServerProcess, client: opena
     assert caught.value.code == "engine_starting"
     assert int(caught.value.response.headers["retry-after"]) > 0
     server.wait_until_ready()
-    assert server.readiness()[1]["running"] == 0
+    assert server.report()["running"] == 0
     server.children()
 
 
