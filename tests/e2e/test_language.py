@@ -21,6 +21,7 @@ import pytest
 
 from models.mimo_v2.make_checkpoint import make_checkpoint
 from models.mimo_v2.make_tokenizer import TAGS, make_tokenizer
+from tests.support.readme import blocks, run_block
 from tests.support.server_process import ServerProcess, server_process
 
 pytestmark = pytest.mark.engine
@@ -266,6 +267,11 @@ def test_token_ids_there_and_back(server: ServerProcess) -> None:
     assert TOKENIZER.decode(conversation, skip_special_tokens=False).startswith(
         "<|im_start|>user\nHello world"
     )
+
+
+@pytest.mark.parametrize(("kind", "block"), blocks("llm"))
+def test_the_readme_runs(server: ServerProcess, tmp_path: Path, kind: str, block: str) -> None:
+    assert run_block(server, tmp_path, kind, block).strip()
 
 
 def test_models_are_listed(client: openai.OpenAI) -> None:
