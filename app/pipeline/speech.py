@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from app.errors import InvalidRequest
 from app.pipeline.generation import Generation, SpeechPatch
 from app.voices.reference import AudioClip, ReferenceCache
-from models.voxcpm2.prompt import Conditioning, Prompt, PromptBuilder
+from models.voxcpm2.prompt import Conditioning, Patches, Prompt, PromptBuilder
 from models.voxcpm2.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class SpeechRequest:
         generation: how.
         reference: a voice to imitate.
         prompt: audio to continue, which says `prompt_text`.
+        anchor: `reference` in the form of latents `[N, patch_size, feat_dim]`, where there is none.
+        description: of a voice or a manner, such as "an old man, whispering".
     """
 
     text: str
@@ -35,6 +37,8 @@ class SpeechRequest:
     reference: AudioClip | None = None
     prompt: AudioClip | None = None
     prompt_text: str = ""
+    anchor: Patches | None = None
+    description: str = ""
 
 
 class SpeechPipeline:
@@ -79,22 +83,28 @@ class SpeechPipeline:
         """Lay a request out, its audio encoded.
 
         Raises:
-            InvalidRequest: there is nothing to say, audio and its text do not come together, or the request
-                is longer than the model's context.
+            InvalidRequest: there is nothing to say, audio and its text do not come together, a description
+                would be read aloud, or the request is longer than the model's context.
         """
         if not any(map(_is_visible, request.text)):
             raise InvalidRequest("the text is empty: give at least one word", "input")
         if (request.prompt is None) != (not request.prompt_text):
             raise InvalidRequest("prompt audio and prompt text belong together: give both or neither")
+        if request.description and request.prompt is not None and request.reference is None:
+            raise InvalidRequest(
+                "where audio is only continued, a description would be read aloud"
+            )
+        prefix = f"({request.description})" if request.description else ""  # the form the model was taught
         conditioning = Conditioning(
             reference=await self._references.encode(request.reference, "right")
             if request.reference
-            else None,
+            else request.anchor,
             prompt=await self._references.encode(request.prompt, "left") if request.prompt else None,
-            prompt_text=request.prompt_text,
+            prompt_text=prefix + request.prompt_text if request.prompt else "",
         )
         try:
-            prompt = self._builder.build(request.text, conditioning)
+            text = request.text if request.prompt else prefix + request.text
+            prompt = self._builder.build(text, conditioning)
             prompt.require_room(self.engine.max_model_len)
         except ValueError as error:
             raise InvalidRequest(str(error), "input") from error

@@ -72,6 +72,7 @@ class FakeEngine:
         self.shut_down = True
 
     def _patch(self, seed: int, index: int) -> SpeechPatch:
-        noise = np.random.default_rng((seed, index)).uniform(-1.2, 1.2, self.config.patch_output_samples)
-        latents = np.zeros((self.config.patch_size, self.config.feat_dim), np.float32)
-        return SpeechPatch(index, noise.astype(np.float32), latents, np.zeros(2, np.float32))
+        generator = np.random.default_rng((seed, index))
+        noise = generator.uniform(-1.2, 1.2, self.config.patch_output_samples).astype(np.float32)
+        latents = generator.normal(size=(self.config.patch_size, self.config.feat_dim)).astype(np.float32)
+        return SpeechPatch(index, noise, latents, np.zeros(2, np.float32))
