@@ -32,6 +32,10 @@ def _speech(request: Request) -> EngineService[SpeechPipeline]:
     return service
 
 
+def _speaker(request: Request, service: "SpeechDep") -> Speaker:
+    return Speaker(service, request.app.state.encoders, _settings(request))
+
+
 def _language(request: Request) -> EngineService[LanguagePipeline]:
     service = _engines(request).language
     if service is None:

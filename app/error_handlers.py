@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app.disconnect import ClientGone
-from app.errors import VoxserveError, error_body, wire_of
+from app.errors import InvalidRequest, VoxserveError, error_body, wire_of
 
 CLIENT_GONE_STATUS = 499  # nginx's; nobody receives it, the access log shows it
 MAX_NAME_CHARS = 64  # of a field's name that a client made up
@@ -35,6 +35,11 @@ def error_response(
 
 async def _voxserve_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, VoxserveError)
+    return voxserve_error_response(error)
+
+
+def voxserve_error_response(error: VoxserveError) -> Response:
+    """An error of ours as an answer."""
     wire = wire_of(error)
     headers = {"retry-after": str(wire.retry_after_s)} if wire.retry_after_s else None
     return error_response(wire.status, error_body(str(error), wire.type, wire.code, error.param), headers)
@@ -45,9 +50,13 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
     if isinstance(error.body, bytes):
         message = "the body is not declared as JSON: send it with content-type: application/json"
         return error_response(415, error_body(message, USER_ERROR, "unsupported_media_type"))
-    problems = error.errors()
-    message = "; ".join(dict.fromkeys(map(_describe, problems)))
-    return error_response(400, error_body(message, USER_ERROR, "invalid_request", _field(problems[0])))
+    found = invalid_request(error.errors())
+    return error_response(400, error_body(str(found), USER_ERROR, "invalid_request", found.param))
+
+
+def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
+    """Problems that pydantic found, as one error. The first part of a location, `body`, is not a field's."""
+    return InvalidRequest("; ".join(dict.fromkeys(map(_describe, problems))), _field(problems[0]))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

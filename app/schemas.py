@@ -1,10 +1,19 @@
 """Bodies of requests and answers. Strict: no text passes for a number, and no field is ignored."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from app.audio.formats import FormatName
 from models.voxcpm2 import limits
 
 DEFAULT_VOICE = "default"
@@ -14,7 +23,10 @@ OPENAI_VOICES = (
     "marin", "nova", "onyx", "sage", "shimmer", "verse",
 )  # fmt: skip
 VOICES = (DEFAULT_VOICE, *OPENAI_VOICES)
-FORMATS_NOT_SERVED = ("mp3", "opus", "aac", "flac")
+MAX_DESCRIPTION_CHARS = 4096  # OpenAI's limit of `instructions`
+MIN_SPEED, MAX_SPEED = 0.25, 4.0  # OpenAI's
+
+BRACKETS = str.maketrans("()（）", "[][]")
 
 
 class VoiceId(BaseModel):
@@ -37,73 +49,72 @@ def _voice_name(value: object) -> object:
     return value
 
 
-def _served_format(value: object) -> object:
-    if value in FORMATS_NOT_SERVED:
-        raise _refuse(f"{value} is not served: ask for wav or pcm")
-    return value
-
-
-def _only_audio(value: object) -> object:
-    if value == "sse":
-        raise _refuse("server-sent events are not served: leave it out, and read the audio as it comes")
-    return value
-
-
-def _valid_unicode(value: str) -> str:
-    if any("\ud800" <= character <= "\udfff" for character in value):
+def _valid_unicode(value: str | None) -> str | None:
+    if value and any("\ud800" <= character <= "\udfff" for character in value):
         raise _refuse("the text has half of a surrogate pair: send valid Unicode")
     return value
 
 
-def _only_normal_speed(value: float | None) -> float | None:
-    if value not in (None, 1):
-        raise _refuse("the model has no control of speed: leave it out, or give 1.0")
-    return value
+def _one_line(value: str | None) -> str | None:
+    """A description travels in parentheses, on one line."""
+    return " ".join(value.translate(BRACKETS).split()) if value else value
 
 
-def _no_instructions(value: str | None) -> str | None:
-    if value and value.strip():
-        raise _refuse("instructions are not served, so they would change nothing: leave them out")
-    return value
+Text = Annotated[str, AfterValidator(_valid_unicode)]
+Description = Annotated[
+    str | None,
+    Field(max_length=MAX_DESCRIPTION_CHARS),
+    AfterValidator(_valid_unicode),
+    AfterValidator(_one_line),
+]
 
 
-class SpeechBody(BaseModel):
-    """OpenAI's create-speech request, and what VoxCPM2 can be told beside it."""
+class SpeechOptions(BaseModel):
+    """How a text is spoken: OpenAI's fields, and what VoxCPM2 can be told beside them."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-    model: str = Field(description="A name that `GET /v1/models` lists.")
-    input: Annotated[str, AfterValidator(_valid_unicode)] = Field(description="The text to speak.")
     voice: Annotated[str, BeforeValidator(_voice_name, json_schema_input_type=str | VoiceId)] | None = Field(
-        None, description="`default`, or one of OpenAI's names, which all speak with the model's own voice."
+        None, description="A voice that `GET /v1/audio/voices` lists, by name or id."
     )
-    response_format: Annotated[Literal["wav", "pcm"], BeforeValidator(_served_format)] = Field(
-        "wav",
-        description="`wav`, or `pcm`: 16-bit little-endian mono at the rate that `x-sample-rate` gives.",
-    )
-    stream_format: Annotated[Literal["audio"] | None, BeforeValidator(_only_audio)] = Field(
-        None, description="Only `audio`."
-    )
-    speed: Annotated[float | None, AfterValidator(_only_normal_speed)] = Field(None, description="Only 1.0.")
-    instructions: Annotated[str | None, AfterValidator(_no_instructions)] = Field(
-        None, description="Not served: anything but an empty text is refused."
-    )
-    stream: bool | None = Field(
+    response_format: FormatName = Field("mp3", description="`opus` comes in Ogg, `pcm` is 16-bit mono.")
+    sample_rate: int | None = Field(
         None,
-        description="Whether audio is sent as it is made. Unset: pcm is; wav is not, as its header gives its "
-        "length. A streamed wav has placeholder sizes.",
+        description="Rate of the audio in Hz, as far as the format has it. Unset: 24000 for `pcm`, as "
+        "OpenAI's, and the model's own, or the nearest to it, for the others. Headers tell.",
+    )
+    speed: float | None = Field(
+        None, ge=MIN_SPEED, le=MAX_SPEED, description="Tempo, at the same pitch. Unset: 1."
+    )
+    instructions: Description = Field(
+        None, description="How to speak, or as who, in words: `a cheerful young woman`."
+    )
+    voice_description: Description = Field(None, description="The same as `instructions`.")
+    reference_audio: str | None = Field(
+        None,
+        validation_alias=AliasChoices("reference_audio", "ref_audio"),
+        description="A recording of the voice to imitate: base64, or a `data:` URI.",
+    )
+    reference_text: Annotated[str | None, AfterValidator(_valid_unicode)] = Field(
+        None,
+        validation_alias=AliasChoices("reference_text", "ref_text"),
+        description="What the recording says: its voice is then met more closely.",
+    )
+    normalize: bool = Field(
+        True, description="Whether numbers, dates, units and the like are written out before they are spoken."
     )
     seed: int | None = Field(
         None,
         ge=0,
         le=limits.MAX_SEED,
-        description="The same seed gives the same speech. Unset: drawn; see `x-seed`.",
+        description="The same seed gives the same speech. Unset: the voice's, else drawn; see `x-seed`.",
     )
-    cfg_value: float = Field(
-        limits.DEFAULT_CFG,
+    cfg_value: float | None = Field(
+        None,
         ge=0,
         le=limits.MAX_CFG,
-        description="Guidance: how closely speech follows the text.",
+        description="Guidance: how closely speech follows the text. Unset: the voice's, else "
+        f"{limits.DEFAULT_CFG:g}.",
     )
     inference_timesteps: int = Field(
         limits.DEFAULT_STEPS, ge=limits.MIN_STEPS, le=limits.MAX_STEPS, description="Solver steps a patch."
@@ -115,16 +126,52 @@ class SpeechBody(BaseModel):
         description="Speech may end after the patch of this number, counted from 0; a patch lasts 160 ms.",
     )
     max_patches: int = Field(
-        limits.MAX_PATCHES, ge=1, le=limits.MAX_PATCHES, description="Longest speech, in patches."
+        limits.MAX_PATCHES,
+        ge=1,
+        le=limits.MAX_PATCHES,
+        validation_alias=AliasChoices("max_patches", "max_new_tokens"),
+        description="Longest speech, in patches.",
     )
     temperature: float = Field(
         1.0, ge=0, le=limits.MAX_TEMPERATURE, description="Factor on the solver's starting noise."
     )
 
     @model_validator(mode="after")
-    def _bounds_agree(self) -> "SpeechBody":
+    def _agree(self) -> Self:
         if "min_patches" in self.model_fields_set and self.min_patches > self.max_patches:
             raise ValueError("min_patches is greater than max_patches: lower it")
+        if self.instructions and self.voice_description:
+            raise ValueError("instructions and voice_description mean the same: give one")
+        if self.reference_text and not self.reference_audio:
+            raise ValueError("reference_text is given without reference_audio: give both, or neither")
+        if self.reference_audio and self.voice not in (None, *VOICES):
+            raise ValueError("voice and reference_audio both give a voice: leave one out")
+        return self
+
+    @property
+    def description(self) -> str:
+        """In words; empty if there is none."""
+        return self.instructions or self.voice_description or ""
+
+
+class SpeechBody(SpeechOptions):
+    """OpenAI's create-speech request."""
+
+    model: str = Field(description="A name that `GET /v1/models` lists.")
+    input: Text = Field(description="The text to speak.")
+    stream_format: Literal["audio", "sse"] | None = Field(
+        None, description="`sse`: events with the audio in base64. Unset: `audio`."
+    )
+    stream: bool | None = Field(
+        None,
+        description="Whether audio is sent as it is made. Unset: it is, but for wav and flac, whose headers "
+        "give their length. Streamed, those have placeholders.",
+    )
+
+    @model_validator(mode="after")
+    def _events_are_streamed(self) -> Self:
+        if self.stream_format == "sse" and self.stream is False:
+            raise ValueError("stream_format sse is a stream: leave stream out")
         return self
 
 

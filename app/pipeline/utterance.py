@@ -97,6 +97,11 @@ class Utterance:
             self._log(outcome, time.monotonic() - began)
 
     @property
+    def seconds(self) -> float:
+        """Of audio, so far."""
+        return self.progress.samples / self._pipeline.sample_rate
+
+    @property
     def text_tokens(self) -> int:
         """Of the parts begun."""
         return sum(part.text_tokens for part in self._begun)
@@ -156,7 +161,7 @@ class Utterance:
             outcome,
             len(self._begun),
             progress.patches,
-            progress.samples / self._pipeline.sample_rate,
+            self.seconds,
             elapsed_s,
             progress.first_s or 0.0,
         )

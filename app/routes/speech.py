@@ -1,81 +1,113 @@
 """OpenAI's text to speech.
 
-Whatever can be refused is refused before the answer begins: a streamed one waits for its first patch too.
+Whatever can be refused is refused before the answer begins: a streamed one waits for its first audio too.
 """
 
+import base64
+import json
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Body, Request
 from starlette.responses import Response
 
-from app.deps import SettingsDep, SpeechDep
+from app.audio.formats import FORMATS
+from app.deps import SettingsDep, SpeakerDep, SpeechDep
 from app.disconnect import unless_gone
-from app.errors import GenerationFailed, InvalidRequest, UnsupportedVoice
-from app.pipeline.encode import CONTAINERS
-from app.pipeline.generation import Generation, draw_seed
-from app.pipeline.pcm import BYTES_PER_SAMPLE, speak_pcm
-from app.pipeline.speech import SpeechRequest
+from app.errors import GenerationFailed, VoxserveError, error_body, wire_of
 from app.routes.models import check_speech_model
-from app.schemas import DEFAULT_VOICE, VOICES, ErrorBody, SpeechBody
-from app.settings import Settings
+from app.schemas import ErrorBody, SpeechBody
+from app.speaking import Spoken, one_by_one
 from app.streaming import StreamedAnswer
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])
+
+EVENT_STREAM = "text/event-stream"
+EXAMPLES: dict[str, Any] = {
+    "whole": {"value": {"model": "voxcpm2", "voice": "alloy", "input": "Hello world."}},
+    "streamed": {
+        "value": {"model": "voxcpm2", "voice": "alloy", "input": "Hello world.", "response_format": "pcm"}
+    },
+    "described": {
+        "value": {"model": "voxcpm2", "input": "Hello world.", "instructions": "a calm old man, whispering"}
+    },
+}
 
 
 @router.post(
     "/speech",
     response_class=Response,
     responses={
-        200: {"content": {container.media_type: {} for container in CONTAINERS.values()}},
+        200: {"content": {form.media_type: {} for form in FORMATS.values()} | {EVENT_STREAM: {}}},
         "4XX": {"model": ErrorBody},
         "5XX": {"model": ErrorBody},
     },
 )
 async def create_speech(
-    body: SpeechBody, request: Request, speech: SpeechDep, settings: SettingsDep
+    body: Annotated[SpeechBody, Body(openapi_examples=EXAMPLES)],
+    request: Request,
+    speech: SpeechDep,
+    speaker: SpeakerDep,
+    settings: SettingsDep,
 ) -> Response:
-    """Speak a text. Headers of the answer give its sample rate, seed and, where it comes whole, duration."""
-    _check(body, settings)
-    pipeline = speech.pipeline
-    spoken = _speech_request(body)
-    prompt = await pipeline.prepare(spoken)
-    chunks = speak_pcm(pipeline, prompt, spoken.generation)
-    container = CONTAINERS[body.response_format]
-    rate = pipeline.sample_rate
-    headers = {"x-sample-rate": str(rate), "x-seed": str(spoken.generation.seed)}
-    if container.streams if body.stream is None else body.stream:
-        first = await unless_gone(_first(chunks), request.receive)
-        head = container.header(rate, None) + first
-        return StreamedAnswer(head, chunks, speech.count_aborted_stream, container.media_type, headers)
-    pcm = await unless_gone(_whole(chunks), request.receive)
-    headers["x-audio-duration"] = f"{len(pcm) / BYTES_PER_SAMPLE / rate:.3f}"
-    return Response(container.header(rate, len(pcm)) + pcm, 200, headers, container.media_type)
-
-
-def _check(body: SpeechBody, settings: Settings) -> None:
-    """What depends on the settings; the rest the schema has checked."""
+    """Speak a text. Headers tell the sample rate, the seed, seconds to the first audio, and where it comes whole
+    its duration.
+    """
     check_speech_model(body.model, settings)
-    if (body.voice or DEFAULT_VOICE) not in VOICES:
-        raise UnsupportedVoice(f"there is no voice {body.voice!r}: use one of {', '.join(VOICES)}", "voice")
-    limit = settings.max_input_chars
-    if len(body.input) > limit:
-        raise InvalidRequest(
-            f"the text has {len(body.input)} characters, the limit is {limit}: send it in parts", "input"
-        )
+    parts = speaker.parts(body.input)
+    began = time.monotonic()
+    manner = await speaker.manner(body)
+    form = manner.output.format
+    events = body.stream_format == "sse"
+    streamed = events or (form.streams if body.stream is None else body.stream)
+    spoken = speaker.speak(manner, one_by_one(parts), streamed=streamed)
+    headers = {
+        "x-sample-rate": str(manner.output.rate),
+        "x-seed": str(manner.request.generation.seed),
+    }
+    if not streamed:
+        audio = await unless_gone(_whole(spoken.audio), request.receive)
+        seconds = spoken.utterance.seconds / manner.speed
+        headers |= {"x-audio-duration": f"{seconds:.3f}", **_timing(spoken, began)}
+        return Response(audio, 200, headers, form.media_type)
+    chunks = _events(spoken) if events else spoken.audio
+    first = await unless_gone(_first(chunks), request.receive)
+    media_type = EVENT_STREAM if events else form.media_type
+    headers |= {"cache-control": "no-cache", **_timing(spoken, began)}
+    return StreamedAnswer(first, chunks, speech.count_aborted_stream, media_type, headers)
 
 
-def _speech_request(body: SpeechBody) -> SpeechRequest:
-    generation = Generation(
-        seed=draw_seed() if body.seed is None else body.seed,
-        cfg=body.cfg_value,
-        steps=body.inference_timesteps,
-        temperature=body.temperature,
-        min_patches=body.min_patches,
-        max_patches=body.max_patches,
-    )
-    return SpeechRequest(text=body.input, generation=generation)
+def _timing(spoken: Spoken, began: float) -> dict[str, str]:
+    """In the form of the Server-Timing specification, in milliseconds."""
+    first_s = spoken.utterance.progress.first_s or 0.0
+    total_s = time.monotonic() - began
+    return {"server-timing": f"first-audio;dur={1000 * first_s:.1f}, total;dur={1000 * total_s:.1f}"}
+
+
+async def _events(spoken: Spoken) -> AsyncGenerator[bytes, None]:
+    """Server-sent events of OpenAI's kind; an error after the first is an event too."""
+    begun = False
+    try:
+        async with aclosing(spoken.audio) as chunks:
+            async for chunk in chunks:
+                yield _event({"type": "speech.audio.delta", "audio": base64.b64encode(chunk).decode()})
+                begun = True
+    except VoxserveError as error:
+        if not begun:
+            raise
+        wire = wire_of(error)
+        body = error_body(str(error), wire.type, wire.code, error.param)
+        yield _event({"type": "speech.audio.error", **body})
+        raise
+    text_tokens, patches = spoken.utterance.text_tokens, spoken.utterance.progress.patches
+    usage = {"input_tokens": text_tokens, "output_tokens": patches, "total_tokens": text_tokens + patches}
+    yield _event({"type": "speech.audio.done", "usage": usage})
+
+
+def _event(content: dict[str, Any]) -> bytes:
+    return f"event: {content['type']}\ndata: {json.dumps(content)}\n\n".encode()
 
 
 async def _first(chunks: AsyncGenerator[bytes, None]) -> bytes:

@@ -1,0 +1,1 @@
+"""Audio on its way out: tempo, rate, and the formats in which it travels."""

@@ -1,0 +1,145 @@
+"""From what a request says of its speech to encoded audio: what REST, events and sockets have in common."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+
+from app.audio.formats import Output, choose_output
+from app.audio.pool import EncoderPool
+from app.errors import InvalidRequest, UnsupportedVoice
+from app.lifecycle import EngineService
+from app.pipeline.generation import Generation, draw_seed
+from app.pipeline.speech import SpeechPipeline, SpeechRequest
+from app.pipeline.utterance import Part, Utterance
+from app.schemas import DEFAULT_VOICE, VOICES, SpeechOptions
+from app.settings import Settings
+from app.text.normalise import normalise
+from app.text.segment import split_long
+from app.voices.reference import read_encoded_clip
+from models.voxcpm2 import limits
+
+PART_CHARS = 300  # of a long text: some 20 s of speech, well within the model's context
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a text is to be spoken.
+
+    Attributes:
+        request: voice and parameters; its text is not used.
+        output: format and rate of the audio.
+        speed: factor on the tempo.
+        normalize: whether numbers and the like are written out.
+    """
+
+    request: SpeechRequest
+    output: Output
+    speed: float
+    normalize: bool
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """Speech that is being made.
+
+    Attributes:
+        utterance: says how far it is.
+        audio: encoded, as it is made.
+    """
+
+    utterance: Utterance
+    audio: AsyncGenerator[bytes, None]
+
+
+class Speaker:
+    """Speaks by one engine.
+
+    Args:
+        service: the engine.
+        encoders: threads for the audio.
+        settings: limits.
+    """
+
+    def __init__(
+        self, service: EngineService[SpeechPipeline], encoders: EncoderPool, settings: Settings
+    ) -> None:
+        self.max_input_chars = settings.max_input_chars
+        self._service = service
+        self._encoders = encoders
+
+    def require_engine(self) -> None:
+        """Raise the `VoxserveError` that keeps the engine from taking a request, if there is one."""
+        _ = self._service.pipeline
+
+    async def manner(self, options: SpeechOptions) -> Manner:
+        """What the options come to.
+
+        Raises:
+            InvalidRequest: they do not go together, or their audio cannot be used.
+            UnsupportedVoice: there is no such voice.
+            EngineUnavailable: only the engine knows its sample rate.
+        """
+        pipeline = self._service.pipeline
+        if (options.voice or DEFAULT_VOICE) not in VOICES:
+            raise UnsupportedVoice(f"there is no voice {options.voice!r}: use one of {', '.join(VOICES)}", "voice")
+        generation = Generation(
+            seed=draw_seed() if options.seed is None else options.seed,
+            cfg=limits.DEFAULT_CFG if options.cfg_value is None else options.cfg_value,
+            steps=options.inference_timesteps,
+            temperature=options.temperature,
+            min_patches=options.min_patches,
+            max_patches=options.max_patches,
+        )
+        request = SpeechRequest("", generation, description=options.description)
+        if options.reference_audio:
+            clip = await read_encoded_clip(options.reference_audio, "reference_audio")
+            request = replace(request, reference=clip)
+            if options.reference_text:
+                request = replace(request, prompt=clip, prompt_text=options.reference_text)
+        return Manner(
+            request=request,
+            output=choose_output(options.response_format, pipeline.sample_rate, options.sample_rate),
+            speed=options.speed or 1.0,
+            normalize=options.normalize,
+        )
+
+    def parts(self, text: str, param: str = "input") -> list[Part]:
+        """A whole text in parts that the model can speak.
+
+        Raises:
+            InvalidRequest: the text is too long, or there is nothing to say.
+        """
+        if len(text) > self.max_input_chars:
+            raise InvalidRequest(
+                f"the text has {len(text)} characters, the limit is {self.max_input_chars}: send it in parts",
+                param,
+            )
+        return [Part(part.text, part.pause) for part in split_long(text, PART_CHARS)] or [Part(text)]
+
+    def speak(self, manner: Manner, parts: AsyncIterator[Part], *, streamed: bool = True) -> Spoken:
+        """Speak parts as they come.
+
+        Raises:
+            EngineUnavailable, Overloaded: the engine takes no request.
+        """
+        pipeline = self._service.pipeline
+        utterance = Utterance(pipeline, manner.request)
+        written_out = _written_out(parts) if manner.normalize else parts
+        audio = self._encoders.encode(
+            utterance.speak(written_out),
+            pipeline.sample_rate,
+            manner.output,
+            speed=manner.speed,
+            streamed=streamed,
+        )
+        return Spoken(utterance, audio)
+
+
+async def one_by_one(parts: Sequence[Part]) -> AsyncGenerator[Part, None]:
+    """Parts that are all there."""
+    for part in parts:
+        yield part
+
+
+async def _written_out(parts: AsyncIterator[Part]) -> AsyncGenerator[Part, None]:
+    async for part in parts:
+        yield replace(part, text=normalise(part.text) or part.text)
