@@ -106,8 +106,12 @@ class VllmPipeline:
             options: how the engine is laid out.
 
         Raises:
-            EngineDead: the engine's process ended before it was ready.
+            EngineDead: the engine's process ended before it was ready, or this device cannot do that.
         """
+        if options.expert_parallel and current_platform.is_cpu():
+            raise EngineDead(
+                "LLM_EXPERT_PARALLEL needs GPUs: vLLM's kernel for CPUs crashes on a part of the experts"
+            )
         arguments = make_arg_parser(FlexibleArgumentParser()).parse_args([])
         vars(arguments).update(_arguments(checkpoint, names, options))
         try:
@@ -201,7 +205,8 @@ def _arguments(checkpoint: Path, names: Sequence[str], options: LanguageOptions)
         "pipeline_parallel_size": options.pipeline_parallel_size,
         "enable_expert_parallel": options.expert_parallel,
         "speculative_config": draft if options.draft_tokens else None,
-        "enforce_eager": current_platform.is_cpu(),  # there, compiling takes minutes
+        # On a CPU compiling takes minutes; but a pipeline's later stages get their buffers by its warm-up.
+        "enforce_eager": current_platform.is_cpu() and options.pipeline_parallel_size == 1,
         "use_tqdm_on_load": False,
         "enable_auto_tool_choice": True,
         "tool_call_parser": PARSER,
