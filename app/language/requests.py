@@ -88,8 +88,8 @@ def check(endpoint: Endpoint, body: JsonObject, vocab_size: int) -> None:
         _check_value(name, value)
     for look in CHECKS[endpoint]:
         look(body)
-    if endpoint == "detokenize":
-        _check_tokens(body, vocab_size)
+    for field in ("prompt", "tokens"):
+        _check_tokens(body.get(field), field, vocab_size)
 
 
 def _check_value(name: str, value: object) -> None:
@@ -209,14 +209,16 @@ def _check_history(body: JsonObject) -> None:
         )
 
 
-def _check_tokens(body: JsonObject, vocab_size: int) -> None:
-    tokens = body.get("tokens")
+def _check_tokens(tokens: object, field: str, vocab_size: int) -> None:
+    """Check the token ids of a list, or of the lists in it."""
     for index, token in enumerate(tokens if isinstance(tokens, list) else ()):
-        if isinstance(token, int) and not 0 <= token < vocab_size:
-            raise InvalidRequest(
-                f"tokens.{index} is {_shown(token)}: the vocabulary has {vocab_size} tokens",
-                f"tokens.{index}",
-            )
+        within = enumerate(token) if isinstance(token, list) else ((None, token),)
+        for place, one in within:
+            if isinstance(one, int) and not 0 <= one < vocab_size:
+                where = f"{field}.{index}" if place is None else f"{field}.{index}.{place}"
+                raise InvalidRequest(
+                    f"{where} is {_shown(one)}: the vocabulary has {vocab_size} tokens", where
+                )
 
 
 def _shown(value: object) -> str:
