@@ -21,11 +21,22 @@ from app.language.pipeline import Endpoint, JsonObject
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAY_BE_SILENT = "assistant"  # the role whose messages may have tool calls in place of content
+# What messages may be made of, and where its text is. Others would have vLLM fetch what they name.
+TEXT_PARTS = {
+    "text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+    "input_text": "text",
+    "output_text": "text",
+    "summary_text": "text",
+    "reasoning_text": "text",
+}
 TOOL_NAME = re.compile("[A-Za-z0-9_-]{1,64}")  # OpenAI's rule
 MAX_CHOICES = 128  # OpenAI's limit of `n`
 MAX_DEPTH = 64  # of lists in objects in lists: readers of bodies recurse, some with many frames a level
 MAX_SHOWN_CHARS = 64  # of a value
 FIELD = re.compile("[a-z][a-z0-9_]*")
+NO_FIT = "the fields do not go together: see OpenAI's reference"
 NO_FORM = "has none of the forms that it may have: see OpenAI's reference"
 TYPES = ("str", "int", "float", "bool", "list", "dict")  # pydantic names the branches of a union so
 
@@ -39,13 +50,13 @@ def parse(endpoint: Endpoint, cls: type[BaseModel], body: JsonObject) -> BaseMod
         InvalidRequest: fields do not go together.
     """
     try:
-        return cls.model_validate(body)
+        return cls.model_validate(dict(body))  # a copy, since vLLM writes defaults into it
     except ValidationError as error:
         raise _as_problems(error) from error
     except VLLMError as error:
         raise from_exception(error, endpoint) from error
     except Exception as error:  # vLLM's checks come before the types', and stumble over wrong ones
-        raise _mistyped(cls, body) from error
+        raise _mistyped(endpoint, cls, body) from error
 
 
 def _as_problems(error: ValidationError) -> RequestValidationError:
@@ -58,13 +69,17 @@ def _as_problems(error: ValidationError) -> RequestValidationError:
     return RequestValidationError(list(problems.values()))
 
 
-def _mistyped(cls: type[BaseModel], body: JsonObject) -> RequestValidationError | InvalidRequest:
+def _mistyped(endpoint: Endpoint, cls: type[BaseModel], body: JsonObject) -> Exception:
     """Which fields have a wrong type."""
     try:
         _fields_alone(cls).model_validate(body)
     except ValidationError as error:
         return _as_problems(error)
-    return InvalidRequest("the fields do not go together: see OpenAI's reference")
+    except VLLMError as error:
+        return from_exception(error, endpoint)
+    except Exception:  # noqa: BLE001 (checks of parts stumble as well)
+        return InvalidRequest(NO_FIT)
+    return InvalidRequest(NO_FIT)
 
 
 @cache
@@ -142,6 +157,28 @@ def _check_message(message: object, field: str) -> None:
         raise InvalidRequest(
             f"{field}.content is {_shown(content)}: give a text, or a list of parts", f"{field}.content"
         )
+    _check_parts(content, f"{field}.content")
+
+
+def _check_input(body: JsonObject) -> None:
+    """The messages of a response, and what tools returned."""
+    items = body.get("input")
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        for name in ("content", "output"):
+            if isinstance(item, Mapping):
+                _check_parts(item.get(name), f"input.{index}.{name}")
+
+
+def _check_parts(parts: object, field: str) -> None:
+    for index, part in enumerate(parts if isinstance(parts, list) else ()):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        key = TEXT_PARTS.get(kind) if isinstance(kind, str) else None
+        if key is None:
+            raise InvalidRequest(
+                f"{field}.{index} is of type {_shown(kind)}: the model reads texts alone", f"{field}.{index}"
+            )
+        if not isinstance(part.get(key), str):
+            raise InvalidRequest(f"{field}.{index}.{key} must be a text", f"{field}.{index}.{key}")
 
 
 def _check_tools(body: JsonObject) -> None:
@@ -228,7 +265,7 @@ def _shown(value: object) -> str:
 CHECKS: dict[Endpoint, tuple[Callable[[JsonObject], None], ...]] = {
     "chat": (_check_messages, _check_tools, _check_answer_schema, _check_choices, _check_template),
     "completion": (_check_answer_schema, _check_choices),
-    "response": (_check_tools, _check_text_schema, _check_history),
+    "response": (_check_input, _check_tools, _check_text_schema, _check_history),
     "tokenize": (_check_messages, _check_tools, _check_template),
     "detokenize": (),
 }
