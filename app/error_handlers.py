@@ -14,6 +14,7 @@ from app.errors import InvalidRequest, VoxserveError, error_body, wire_of
 
 CLIENT_GONE_STATUS = 499  # nginx's; nobody receives it, the access log shows it
 MAX_NAME_CHARS = 64  # of a field's name that a client made up
+MAX_PROBLEMS = 5  # told of a body, which may have thousands
 USER_ERROR = "invalid_request_error"
 STATUS_CODES = {400: "invalid_request", 404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
 
@@ -56,7 +57,9 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
 
 def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     """Problems that pydantic found, as one error. The first part of a location, `body`, is not a field's."""
-    return InvalidRequest("; ".join(dict.fromkeys(map(_describe, problems))), _field(problems[0]))
+    told = list(dict.fromkeys(map(_describe, problems)))
+    more = [f"and {len(told) - MAX_PROBLEMS} more"] if len(told) > MAX_PROBLEMS else []
+    return InvalidRequest("; ".join(told[:MAX_PROBLEMS] + more), _field(problems[0]))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

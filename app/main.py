@@ -1,14 +1,17 @@
 """The application: wiring only."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
 
+from app.audio.pool import EncoderPool
 from app.engines import Engines
 from app.error_handlers import add_error_handlers
 from app.middleware import BodyLimit, RequestContext
 from app.pipeline.start import StartLanguage, StartSpeech, start_language, start_speech
-from app.routes import health, language, models, speech
+from app.routes import health, language, models, speech, speech_stream
 from app.settings import Settings
 
 
@@ -18,19 +21,28 @@ def create_app(
     language_factory: StartLanguage = start_language,
 ) -> FastAPI:
     """The service under `settings`; tests give factories of their own."""
+    encoders = EncoderPool()
     engines = Engines(settings, speech_factory, language_factory)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with engines.lifespan(app):
+            yield
+        encoders.shutdown()
+
     app = FastAPI(
         title="voxserve",
         summary="VoxCPM2 text to speech and MiMoV2 chat on asynchronous vLLM engines",
         version=version("voxserve"),
-        lifespan=engines.lifespan,
+        lifespan=lifespan,
         redirect_slashes=False,
     )
     app.state.settings = settings
     app.state.engines = engines
+    app.state.encoders = encoders
     app.add_middleware(BodyLimit)
     app.add_middleware(RequestContext)
     add_error_handlers(app)
-    for router in (health.router, models.router, speech.router, language.router):
+    for router in (health.router, models.router, speech.router, speech_stream.router, language.router):
         app.include_router(router)
     return app

@@ -1,6 +1,7 @@
 """From what a request says of its speech to encoded audio: what REST, events and sockets have in common."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from app.audio.formats import Output, choose_output
@@ -66,6 +67,10 @@ class Speaker:
         self._service = service
         self._encoders = encoders
 
+    def request(self) -> AbstractContextManager[None]:
+        """One more request is there, until its answer has been sent. For sockets: routes count theirs."""
+        return self._service.request()
+
     def require_engine(self) -> None:
         """Raise the `VoxserveError` that keeps the engine from taking a request, if there is one."""
         _ = self._service.pipeline
@@ -80,7 +85,9 @@ class Speaker:
         """
         pipeline = self._service.pipeline
         if (options.voice or DEFAULT_VOICE) not in VOICES:
-            raise UnsupportedVoice(f"there is no voice {options.voice!r}: use one of {', '.join(VOICES)}", "voice")
+            raise UnsupportedVoice(
+                f"there is no voice {options.voice!r}: use one of {', '.join(VOICES)}", "voice"
+            )
         generation = Generation(
             seed=draw_seed() if options.seed is None else options.seed,
             cfg=limits.DEFAULT_CFG if options.cfg_value is None else options.cfg_value,

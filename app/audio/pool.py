@@ -1,4 +1,4 @@
-"""Encoding beside the event loop, in a few threads of its own: a codec takes milliseconds, and others wait."""
+"""Encoding beside the event loop, in a few threads of its own, so that nobody waits for another's codec."""
 
 import asyncio
 import threading

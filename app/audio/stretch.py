@@ -1,4 +1,4 @@
-"""Another tempo at the same pitch, for audio that comes in pieces: libav's `atempo`, overlap-add by similarity.
+"""Another tempo at the same pitch, for audio that comes in pieces, by libav's `atempo`.
 
 The filter gets blocks of one size, since where its input ends makes a small difference to what it says.
 """
@@ -71,9 +71,7 @@ def _graph(rate: int, speed: float) -> Graph:
     """As many filters as keep each within its range."""
     count = max(1, math.ceil(abs(math.log(speed, MAX_FACTOR))))
     graph = Graph()
-    source = graph.add_abuffer(
-        sample_rate=rate, format="fltp", layout="mono", time_base=Fraction(1, rate)
-    )
+    source = graph.add_abuffer(sample_rate=rate, format="fltp", layout="mono", time_base=Fraction(1, rate))
     filters = [graph.add("atempo", repr(speed ** (1 / count))) for _ in range(count)]
     plain = graph.add("aformat", "sample_fmts=flt:channel_layouts=mono")
     graph.link_nodes(source, *filters, plain, graph.add("abuffersink")).configure()

@@ -16,15 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from app.audio.encode import BYTES_PER_SAMPLE, to_s16, wav_header
 from app.commands.outputs import write_whole
 from app.commands.progress import Progress
 from app.commands.synth_model import SynthModel, check_lengths, resolve_model
 from app.commands.synth_plan import Job, SynthTarget, plan_jobs
 from app.commands.usage import UsageError
 from app.errors import GenerationFailed, VoxserveError
-from app.pipeline.encode import wav_header
 from app.pipeline.generation import Generation
-from app.pipeline.pcm import BYTES_PER_SAMPLE, to_s16le
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from app.voices.reference import AudioClip, read_clip
 from models.checkpoint import CheckpointError
@@ -135,7 +134,7 @@ async def _collect(
     pcm, latents, stop_logits = [], [], []
     async with aclosing(pipeline.speak(prompt, generation)) as patches:
         async for patch in patches:
-            pcm.append(to_s16le(patch.pcm))
+            pcm.append(to_s16(patch.pcm).tobytes())
             latents.append(patch.latents)
             stop_logits.append(patch.stop_logits)
             progress.add_patch(patch.pcm.size / pipeline.sample_rate)

@@ -91,9 +91,7 @@ class SpeechPipeline:
         if (request.prompt is None) != (not request.prompt_text):
             raise InvalidRequest("prompt audio and prompt text belong together: give both or neither")
         if request.description and request.prompt is not None and request.reference is None:
-            raise InvalidRequest(
-                "where audio is only continued, a description would be read aloud"
-            )
+            raise InvalidRequest("where audio is only continued, a description would be read aloud")
         prefix = f"({request.description})" if request.description else ""  # the form the model was taught
         conditioning = Conditioning(
             reference=await self._references.encode(request.reference, "right")

@@ -52,9 +52,7 @@ async def create_speech(
     speaker: SpeakerDep,
     settings: SettingsDep,
 ) -> Response:
-    """Speak a text. Headers tell the sample rate, the seed, seconds to the first audio, and where it comes whole
-    its duration.
-    """
+    """Speak a text. Headers tell the sample rate, the seed, and, where it comes whole, the duration."""
     check_speech_model(body.model, settings)
     parts = speaker.parts(body.input)
     began = time.monotonic()

@@ -3,8 +3,8 @@
 from fastapi import APIRouter, WebSocket
 
 from app.deps import SpeakerDep
-from app.errors import VoxserveError
 from app.error_handlers import voxserve_error_response
+from app.errors import VoxserveError
 from app.sessions.session import Session
 
 router = APIRouter()

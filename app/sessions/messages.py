@@ -28,8 +28,8 @@ class SessionStart(SpeechOptions):
     )
     stream_audio: bool | None = Field(
         None,
-        description="Whether audio is sent as it is made, or an utterance in one frame. Unset: it is, but for "
-        "`session.config`, as in vllm-omni.",
+        description="Whether audio is sent as it is made, or an utterance in one frame. Unset: it is, but "
+        "for `session.config`, as in vllm-omni.",
     )
     max_buffer_delay_ms: int = Field(
         DEFAULT_DELAY_MS,

@@ -1,8 +1,8 @@
 """What waits to be sent to one client, and the one task that sends it.
 
 Audio waits for room, so that a client that reads slowly holds up its own speech and fills no memory; messages
-do not wait. What belongs to an utterance can be taken back until it is on its way. Where several speak by turns
-in binary frames, each turn is announced.
+do not wait. What belongs to an utterance can be taken back until it is on its way. Where several speak by
+turns in binary frames, each turn is announced.
 """
 
 import asyncio

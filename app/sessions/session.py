@@ -149,7 +149,8 @@ class Session:
 
     async def _context(self, context_id: str | None) -> SpeechContext:
         if context_id not in self._contexts:
-            await self._open(SessionStart(type="session.start", context_id=context_id))
+            opening = {"type": "session.start", "context_id": context_id}
+            await self._open(SessionStart.model_validate(opening))
         return self._contexts[context_id]
 
     async def _open(self, options: SessionStart) -> None:
@@ -161,6 +162,7 @@ class Session:
         if not context and len(self._contexts) >= MAX_CONTEXTS:
             self._drop_one()
         manner = await self._speaker.manner(options)
+        output = manner.output
         opened = Opened(options.context_id, options, manner)
         if context:
             context.opened = opened
@@ -168,7 +170,9 @@ class Session:
             self._contexts[options.context_id] = SpeechContext(opened, self._speaker, self._outbox)
         self._outbox.put(
             SessionStarted(
-                context_id=options.context_id, format=manner.output.format.name, sample_rate=manner.output.rate
+                context_id=options.context_id,
+                format=manner.output.format.name,
+                sample_rate=manner.output.rate,
             )
         )
 

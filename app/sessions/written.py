@@ -93,7 +93,9 @@ class WrittenUtterance:
         """
         limit = self._speaker.max_input_chars
         if self._waiting_chars + len(self._segmenter.pending) + len(text) > limit:
-            raise InvalidRequest(f"more than {limit} characters wait to be spoken: send the text later", "text")
+            raise InvalidRequest(
+                f"more than {limit} characters wait to be spoken: send the text later", "text"
+            )
         self._take(self._segmenter.push(text))
         self._stop_pause()
         delay_ms = self._opened.options.max_buffer_delay_ms
@@ -139,7 +141,8 @@ class WrittenUtterance:
         try:
             if self._turn:
                 await asyncio.wait([self._turn])
-            await self._speak_in_turn()
+            with self._speaker.request():
+                await self._speak_in_turn()
         except VoxserveError as error:
             self._fail(error)
         except Exception:
@@ -213,7 +216,5 @@ class WrittenUtterance:
     def _fail(self, error: VoxserveError) -> None:
         wire = wire_of(error)
         detail = ErrorDetail(message=str(error), type=wire.type, param=error.param, code=wire.code)
-        self._outbox.put(
-            ErrorMessage(context_id=self.context_id, message=str(error), error=detail), self
-        )
+        self._outbox.put(ErrorMessage(context_id=self.context_id, message=str(error), error=detail), self)
         self._end(0.0, error=True)

@@ -5,9 +5,11 @@ last before generated speech. Encoded latents are kept by content hash.
 """
 
 import asyncio
+import base64
 import hashlib
 import io
 import math
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +74,24 @@ def read_clip(source: Path | bytes, param: str | None = None) -> AudioClip:
     if not samples.any():
         raise InvalidRequest("the audio is silent: record it again", param)
     return AudioClip(samples.astype(np.float32), rate)
+
+
+async def read_encoded_clip(text: str, param: str) -> AudioClip:
+    """Decode the audio in a request: base64, or a `data:` URI of it.
+
+    Raises:
+        InvalidRequest: it is neither, or `read_clip` refuses it.
+    """
+    header, comma, payload = text.partition(",") if text.startswith("data:") else ("", "", text)
+    if text.startswith("data:") and not (comma and header.endswith(";base64")):
+        raise InvalidRequest("the data URI is not base64: write data:audio/wav;base64,...", param)
+    if re.match(r"[a-z]+://", text):
+        raise InvalidRequest("addresses are not fetched here: send the audio itself in base64", param)
+    try:
+        data = base64.b64decode(payload, validate=True)
+    except ValueError as error:
+        raise InvalidRequest(f"the audio is not base64 ({error})", param) from error
+    return await asyncio.to_thread(read_clip, data, param)
 
 
 def to_patches(clip: AudioClip, config: VoxCPM2ModelConfig, padding: Literal["left", "right"]) -> Floats:

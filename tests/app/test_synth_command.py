@@ -21,7 +21,6 @@ from app.commands.outputs import check_output, write_whole
 from app.commands.progress import Progress
 from app.commands.synth_requests import MAX_PROBLEMS
 from app.errors import EngineDead, GenerationFailed
-from app.pipeline.pcm import to_s16le
 from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings, load_settings
 from models.checkpoint import made_here
@@ -256,7 +255,7 @@ def test_a_long_line_of_a_batch_is_named(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def expected_pcm(engine: FakeEngine, seed: int, patches: int) -> bytes:
-    return b"".join(to_s16le(engine._patch(seed, index).pcm) for index in range(patches))
+    return b"".join(to_s16(engine._patch(seed, index).pcm).tobytes() for index in range(patches))
 
 
 def test_one_text(

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import soundfile
 
-from app.pipeline.pcm import FULL_SCALE
+from app.audio.encode import FULL_SCALE
 from models.checkpoint import made_here
 from tests.support.golden import CHECKPOINT, FIXTURES, INDEX, TOLERANCE, golden
 from tests.support.server_process import wait_for
