@@ -127,7 +127,7 @@ class VllmPipeline:
     @property
     def running(self) -> int:
         """Requests in the engine, as the API process sees it."""
-        return self._llm.output_processor.get_num_unfinished_requests() if self._llm else 0
+        return compat.count_requests(self._llm) if self._llm else 0
 
     async def warm_up(self) -> None:
         """Answer a chat."""
