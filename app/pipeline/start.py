@@ -18,7 +18,7 @@ from app.pipeline.options import EngineOptions, LanguageOptions
 from app.pipeline.resources import Resources, divide
 from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings
-from models.plugin import MIMO_V2_VARIABLE, why_invisible
+from models.plugin import why_invisible
 from models.voxcpm2.tokenizer import TextTokenizer
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,6 @@ async def start_language(settings: Settings, report: Report) -> LanguagePipeline
     checkpoint = await asyncio.to_thread(
         _language_checkpoint, settings.llm_model, settings.llm_model_revision
     )
-    os.environ[MIMO_V2_VARIABLE] = settings.llm_classes
     await _load_vllm("app.language.engine", report)
 
     from app.language.engine import VllmPipeline  # noqa: PLC0415
@@ -95,6 +94,7 @@ async def start_language(settings: Settings, report: Report) -> LanguagePipeline
             pipeline_parallel_size=settings.llm_pipeline_parallel_size,
             expert_parallel=settings.llm_expert_parallel,
             draft_tokens=settings.llm_draft_tokens,
+            own_classes=settings.llm_classes == "own",
             dtype=settings.llm_dtype,
             prefix_caching=settings.llm_prefix_caching,
         ),
