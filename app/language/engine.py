@@ -42,7 +42,7 @@ from app.pipeline.build import build, shared_arguments
 from app.pipeline.options import LanguageOptions
 from models import compat
 from models.checkpoint import CONFIG_FILE, CheckpointError
-from models.plugin import IN_TREE, MIMO_V2_VARIABLE, OWN, register
+from models.plugin import register
 
 DEAD = dead_message("language")
 PARSER = "mimo"  # of reasoning and of tool calls
@@ -232,13 +232,12 @@ def _own_dtype(checkpoint: Path) -> str:
 def _require_what_cpus_can(options: LanguageOptions) -> None:
     if options.expert_parallel:
         raise EngineDead(
-            "LLM_EXPERT_PARALLEL needs GPUs: vLLM's MoE kernel for CPUs takes no part of the experts"
+            "LLM_EXPERT_PARALLEL needs GPUs: vLLM's kernel for CPUs crashes on a part of the experts"
         )
     if not options.own_classes:
         raise EngineDead("LLM_CLASSES=vllm needs a GPU: vLLM's own MiMoV2 needs Triton")
 
 
 def _build(arguments: Namespace, options: LanguageOptions) -> AsyncLLM:
-    os.environ[MIMO_V2_VARIABLE] = OWN if options.own_classes else IN_TREE  # for the engine's processes too
     register()
     return build(AsyncEngineArgs.from_cli_args(arguments), options, ranks=options.pipeline_parallel_size)

@@ -18,7 +18,7 @@ from app.pipeline.options import EngineOptions, LanguageOptions
 from app.pipeline.resources import Resources, divide
 from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings
-from models.plugin import why_invisible
+from models.plugin import MIMO_V2_VARIABLE, why_invisible
 from models.voxcpm2.tokenizer import TextTokenizer
 
 logger = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ async def start_language(settings: Settings, report: Report) -> LanguagePipeline
         EngineDead: the engine did not start.
     """
     assert settings.llm_model is not None
+    os.environ[MIMO_V2_VARIABLE] = settings.llm_classes  # before either engine has vLLM load its plug-ins
     report("resolving checkpoint")
     checkpoint = await asyncio.to_thread(
         _language_checkpoint, settings.llm_model, settings.llm_model_revision
