@@ -41,8 +41,8 @@ from app.language.requests import check, parse
 from app.pipeline.build import build, shared_arguments
 from app.pipeline.options import LanguageOptions
 from models import compat
+from models.checkpoint import CONFIG_FILE, CheckpointError
 from models.plugin import register
-from models.voxcpm2.config import CONFIG_FILE, CheckpointError
 
 DEAD = dead_message("language")
 PARSER = "mimo"  # of reasoning and of tool calls
@@ -109,10 +109,8 @@ class VllmPipeline:
             CheckpointError: there is no configuration that can be read.
             EngineDead: the engine's process ended before it was ready, or this device cannot do that.
         """
-        if options.expert_parallel and current_platform.is_cpu():
-            raise EngineDead(
-                "LLM_EXPERT_PARALLEL needs GPUs: vLLM's kernel for CPUs crashes on a part of the experts"
-            )
+        if current_platform.is_cpu():
+            _require_what_cpus_can(options)
         arguments = make_arg_parser(FlexibleArgumentParser()).parse_args([])
         vars(arguments).update(_arguments(checkpoint, names, options))
         try:
@@ -131,7 +129,7 @@ class VllmPipeline:
     @property
     def running(self) -> int:
         """Requests in the engine, as the API process sees it."""
-        return self._llm.output_processor.get_num_unfinished_requests() if self._llm else 0
+        return compat.count_requests(self._llm) if self._llm else 0
 
     async def warm_up(self) -> None:
         """Answer a chat."""
@@ -229,6 +227,15 @@ def _own_dtype(checkpoint: Path) -> str:
         return str(config.get("dtype") or config.get("torch_dtype") or "auto")
     except (OSError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}): download the checkpoint again") from error
+
+
+def _require_what_cpus_can(options: LanguageOptions) -> None:
+    if options.expert_parallel:
+        raise EngineDead(
+            "LLM_EXPERT_PARALLEL needs GPUs: vLLM's kernel for CPUs crashes on a part of the experts"
+        )
+    if not options.own_classes:
+        raise EngineDead("LLM_CLASSES=vllm needs a GPU: vLLM's own MiMoV2 needs Triton")
 
 
 def _build(arguments: Namespace, options: LanguageOptions) -> AsyncLLM:

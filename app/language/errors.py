@@ -36,14 +36,14 @@ def shortened(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[:MAX_MESSAGE_CHARS]}..."
 
 
-def from_exception(error: Exception, endpoint: Endpoint) -> VoxserveError:
+def from_exception(raised: Exception, endpoint: Endpoint) -> VoxserveError:
     """What a handler raised."""
-    response = create_error_response(error)
-    if isinstance(error, VLLMValidationError):
-        response.error.message = str(error.args[0])  # without the value, which may be a whole prompt
+    response = create_error_response(raised)
+    if isinstance(raised, VLLMValidationError):
+        response.error.message = str(raised.args[0])  # without the value, which may be a whole prompt
     ours = _translated(response, endpoint)
     if isinstance(ours, GenerationFailed):
-        logger.error("the engine failed on a request", exc_info=error)
+        logger.error("the engine failed on a request", exc_info=raised)
     return ours
 
 

@@ -126,7 +126,7 @@ async def test_every_language_setting_reaches_the_engine(starts: Starts, tmp_pat
         **{f"llm_{name}": value for name, value in values.items()},
     )
     await start_language(given, starts.stages.append)
-    options = LanguageOptions(kv_cache_bytes=2**30, **values)
+    options = LanguageOptions(kv_cache_bytes=2**30, own_classes=False, **values)
     assert starts.language == [(tmp_path, ("flash", str(tmp_path)), options, "vllm")]
 
 
