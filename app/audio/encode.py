@@ -1,7 +1,7 @@
 """Samples to bytes, in pieces or whole.
 
-A stream's bytes come as soon as the codec has them, and every prefix that a player sees can be played: no page
-or header waits for what comes later. A whole answer's header gives its true length.
+A stream's bytes come as soon as the codec has them, and every prefix that a player sees can be played: no
+page or header waits for what comes later. A whole answer's header gives its true length.
 
 Codecs begin with some samples of their own (priming), which containers of whole answers tell players to skip:
 mp3 1105, opus 6.5 ms, aac 1024.

@@ -169,11 +169,7 @@ class Session:
         else:
             self._contexts[options.context_id] = SpeechContext(opened, self._speaker, self._outbox)
         self._outbox.put(
-            SessionStarted(
-                context_id=options.context_id,
-                format=manner.output.format.name,
-                sample_rate=manner.output.rate,
-            )
+            SessionStarted(context_id=options.context_id, format=output.format.name, sample_rate=output.rate)
         )
 
     def _drop_one(self) -> None:

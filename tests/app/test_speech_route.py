@@ -19,7 +19,13 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.golden import CHECKPOINT
 from tests.support.serving import SPEECH, Service, factory, in_process, on_port, until
 
-BODY = {"model": "voxcpm2", "input": "Hello world, this is a test of speech.", "seed": 7}
+BODY = {
+    "model": "voxcpm2",
+    "input": "Hello world, this is a test of speech.",
+    "seed": 7,
+    "response_format": "wav",
+    "sample_rate": 48000,
+}
 LONG = 100_000  # patches: more than any test waits for
 PATCH_BYTES = 7680 * 2
 
@@ -92,9 +98,11 @@ async def test_audio_is_sent_as_it_is_made() -> None:
         ({"voice": {"id": "voice_1"}}, 400, "unsupported_voice", "voice"),
         ({"cfg_value": 11}, 400, "invalid_request", "cfg_value"),
         ({"inference_timesteps": 1}, 400, "invalid_request", "inference_timesteps"),
-        ({"response_format": "mp3"}, 400, "invalid_request", "response_format"),
-        ({"speed": 2}, 400, "invalid_request", "speed"),
-        ({"instructions": "sing"}, 400, "invalid_request", "instructions"),
+        ({"response_format": "midi"}, 400, "invalid_request", "response_format"),
+        ({"response_format": "opus", "sample_rate": 44100}, 400, "invalid_request", "sample_rate"),
+        ({"speed": 5}, 400, "invalid_request", "speed"),
+        ({"reference_audio": "x"}, 400, "invalid_request", "reference_audio"),
+        ({"reference_audio": "https://example.com/a.wav"}, 400, "invalid_request", "reference_audio"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
@@ -218,7 +226,9 @@ async def test_a_server_that_stops_says_so() -> None:
 async def test_the_schema_tells_the_truth(service: Service) -> None:
     operation = (await service.client.get("/openapi.json")).json()["paths"][SPEECH]["post"]
     assert set(operation["responses"]) == {"200", "4XX", "5XX"}
-    assert set(operation["responses"]["200"]["content"]) == {"audio/wav", "audio/pcm"}
+    assert set(operation["responses"]["200"]["content"]) == {
+        "audio/mpeg", "audio/ogg", "audio/aac", "audio/flac", "audio/wav", "audio/pcm", "text/event-stream",
+    }  # fmt: skip
 
 
 async def _post(port: int, body: dict[str, object]) -> asyncio.StreamWriter:

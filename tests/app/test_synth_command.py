@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from app.audio.encode import to_s16
 from app.cli import run
 from app.commands import engine_session
 from app.commands.outputs import check_output, write_whole

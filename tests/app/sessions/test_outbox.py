@@ -1,15 +1,17 @@
 """The frames of one socket: in order, bounded, and taken back."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from app.sessions.messages import Pong
+from app.sessions.messages import AudioStart, Pong
 from app.sessions.outbox import MAX_AUDIO_BYTES, MAX_MESSAGES, Outbox, SlowReaderError
 from tests.support.serving import until
 
+START = AudioStart(utterance_index=0, format="pcm", sample_rate=24000, seed=1)
 PONG = '{"type":"pong"}'
 
 
@@ -30,6 +32,13 @@ class Socket:
         self.sent.append(frame)
 
 
+class Speaking:
+    """What audio belongs to."""
+
+    def __init__(self, context_id: str | None = None) -> None:
+        self.context_id = context_id
+
+
 @asynccontextmanager
 async def sending(outbox: Outbox) -> AsyncIterator[None]:
     task = asyncio.create_task(outbox.send_all())
@@ -40,18 +49,40 @@ async def sending(outbox: Outbox) -> AsyncIterator[None]:
 
 
 async def test_messages_and_audio_keep_their_order() -> None:
-    socket, owner = Socket(), object()
+    socket, owner = Socket(), Speaking()
     outbox = Outbox(socket)
     async with sending(outbox):
-        outbox.put(Pong())
+        outbox.put(START, owner)
         await outbox.put_audio(b"one", 3, owner)
         outbox.put(Pong())
         await until(lambda: len(socket.sent) == 3)
-    assert socket.sent == [PONG, b"one", PONG]
+    assert socket.sent == [START.model_dump_json(exclude_none=True), b"one", PONG]
+
+
+async def test_turns_of_several_speakers_are_announced() -> None:
+    socket, first, second = Socket(), Speaking("a"), Speaking("b")
+    outbox = Outbox(socket)
+    async with sending(outbox):
+        outbox.put(START, first)
+        for speaking in (first, first, second, second, first):
+            await outbox.put_audio(b"x", 1, speaking)
+        await until(lambda: len(socket.sent) == 8)
+    turns = [json.loads(frame).get("context_id") for frame in socket.sent[1:] if isinstance(frame, str)]
+    assert [isinstance(frame, bytes) for frame in socket.sent] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert turns == ["b", "a"]
 
 
 async def test_audio_waits_for_room() -> None:
-    socket, owner = Socket(), object()
+    socket, owner = Socket(), Speaking()
     socket.open.clear()
     outbox = Outbox(socket)
     put = 0
@@ -73,7 +104,7 @@ async def test_audio_waits_for_room() -> None:
 
 
 async def test_what_is_taken_back_is_not_sent_and_makes_room() -> None:
-    socket, mine, other = Socket(), object(), object()
+    socket, mine, other = Socket(), Speaking(), Speaking("b")
     socket.open.clear()
     outbox = Outbox(socket)
     async with sending(outbox):
@@ -87,8 +118,9 @@ async def test_what_is_taken_back_is_not_sent_and_makes_room() -> None:
         outbox.take_back(mine)
         await waiting
         socket.open.set()
-        await until(lambda: len(socket.sent) == 2)
-    assert socket.sent == [b"on its way", b"other"]
+        await until(lambda: len(socket.sent) == 4)
+    assert [frame for frame in socket.sent if isinstance(frame, bytes)] == [b"on its way", b"other"]
+    assert PONG not in socket.sent
 
 
 async def test_a_client_that_does_not_read_is_an_error() -> None:
