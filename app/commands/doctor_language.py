@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from app.commands.findings import Finding, failed, ok
-from models.mimo_v2.config import CheckpointError, MiMoV2Config, parse_config
+from models.checkpoint import CONFIG_FILE, CheckpointError
+from models.mimo_v2.config import MiMoV2Config, parse_config
 from models.mimo_v2.manifest import model_shapes, split_names
-from models.voxcpm2.config import CheckpointError as UnreadableError
 
 DOWNLOAD = "download the checkpoint again"
 CONFIG, TOKENIZER, WEIGHTS = "language config", "language tokenizer", "language weights"
@@ -64,7 +64,7 @@ def _has_template(path: Path) -> bool:
 
 
 def _config(directory: Path) -> MiMoV2Config:
-    raw = _json(directory / "config.json")
+    raw = _json(directory / CONFIG_FILE)
     if raw.get("model_type") not in MODEL_TYPES:
         raise CheckpointError(
             f"config field model_type is {raw.get('model_type')!r}, not {' or '.join(map(repr, MODEL_TYPES))}"
@@ -81,10 +81,7 @@ def _tensor_names(directory: Path) -> set[str]:
     for name in sorted(set(indexed.values())) or [SINGLE_FILE]:
         if not (directory / name).is_file():
             raise CheckpointError(f"{directory / name} is missing")
-        try:
-            found |= set(read_shapes(directory / name))
-        except UnreadableError as error:
-            raise CheckpointError(str(error)) from error
+        found |= set(read_shapes(directory / name))
     if missing := sorted(set(indexed) - found):
         raise CheckpointError(f"{_listed(missing)} in no file, though {INDEX_FILE} says so")
     return found

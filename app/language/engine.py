@@ -41,8 +41,8 @@ from app.language.requests import check, parse
 from app.pipeline.build import build, shared_arguments
 from app.pipeline.options import LanguageOptions
 from models import compat
+from models.checkpoint import CONFIG_FILE, CheckpointError
 from models.plugin import register
-from models.voxcpm2.config import CONFIG_FILE, CheckpointError
 
 DEAD = dead_message("language")
 PARSER = "mimo"  # of reasoning and of tool calls
@@ -107,8 +107,10 @@ class VllmPipeline:
 
         Raises:
             CheckpointError: there is no configuration that can be read.
-            EngineDead: the engine's process ended before it was ready.
+            EngineDead: the engine's process ended before it was ready, or this device cannot do that.
         """
+        if current_platform.is_cpu():
+            _require_what_cpus_can(options)
         arguments = make_arg_parser(FlexibleArgumentParser()).parse_args([])
         vars(arguments).update(_arguments(checkpoint, names, options))
         try:
@@ -206,7 +208,8 @@ def _arguments(checkpoint: Path, names: Sequence[str], options: LanguageOptions)
         "pipeline_parallel_size": options.pipeline_parallel_size,
         "enable_expert_parallel": options.expert_parallel,
         "speculative_config": draft if options.draft_tokens else None,
-        "enforce_eager": current_platform.is_cpu(),  # there, compiling takes minutes
+        # On a CPU compiling takes minutes; but a pipeline's later stages get their buffers by its warm-up.
+        "enforce_eager": current_platform.is_cpu() and options.pipeline_parallel_size == 1,
         "use_tqdm_on_load": False,
         "enable_auto_tool_choice": True,
         "tool_call_parser": PARSER,
@@ -224,6 +227,15 @@ def _own_dtype(checkpoint: Path) -> str:
         return str(config.get("dtype") or config.get("torch_dtype") or "auto")
     except (OSError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}): download the checkpoint again") from error
+
+
+def _require_what_cpus_can(options: LanguageOptions) -> None:
+    if options.expert_parallel:
+        raise EngineDead(
+            "LLM_EXPERT_PARALLEL needs GPUs: vLLM's kernel for CPUs crashes on a part of the experts"
+        )
+    if not options.own_classes:
+        raise EngineDead("LLM_CLASSES=vllm needs a GPU: vLLM's own MiMoV2 needs Triton")
 
 
 def _build(arguments: Namespace, options: LanguageOptions) -> AsyncLLM:

@@ -15,7 +15,7 @@ from app.pipeline import start as starter
 from app.pipeline.options import EngineOptions, LanguageOptions
 from app.pipeline.start import start_language, start_speech
 from models.plugin import MIMO_V2_VARIABLE
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 from tests.support.fake_engine import FakeEngine
 from tests.support.golden import CHECKPOINT
 from tests.support.serving import settings
@@ -126,7 +126,7 @@ async def test_every_language_setting_reaches_the_engine(starts: Starts, tmp_pat
         **{f"llm_{name}": value for name, value in values.items()},
     )
     await start_language(given, starts.stages.append)
-    options = LanguageOptions(kv_cache_bytes=2**30, **values)
+    options = LanguageOptions(kv_cache_bytes=2**30, own_classes=False, **values)
     assert starts.language == [(tmp_path, ("flash", str(tmp_path)), options, "vllm")]
 
 
