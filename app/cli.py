@@ -52,6 +52,10 @@ ModelOption = Annotated[
         show_default="SPEECH_MODEL, else a tiny random one, which speaks noise",
     ),
 ]
+LanguageModelOption = Annotated[
+    str | None,
+    typer.Option(help="MiMoV2 checkpoint directory or Hugging Face repository.", show_default="LLM_MODEL"),
+]
 RevisionOption = Annotated[
     str | None,
     typer.Option(help="Branch, tag or commit of the repository.", show_default="its main branch"),
@@ -100,6 +104,8 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8000")] = None,
     model: ModelOption = None,
     revision: RevisionOption = None,
+    llm_model: LanguageModelOption = None,
+    llm_revision: RevisionOption = None,
 ) -> int:
     """Serve over HTTP. Environment variables and .env hold all settings; options here win over them."""
     from app.server import run as run_server  # noqa: PLC0415
@@ -109,10 +115,14 @@ def serve(
         "port": port,
         "speech_model": model,
         "speech_model_revision": revision,
+        "llm_model": llm_model,
+        "llm_model_revision": llm_revision,
     }
     overrides = {name: value for name, value in given.items() if value is not None}
     if model is not None:
         overrides["speech_model_revision"] = revision  # that of the environment is another model's
+    if llm_model is not None:
+        overrides["llm_model_revision"] = llm_revision
     return run_server(overrides)
 
 
@@ -250,9 +260,12 @@ def doctor(
             show_default="SPEECH_MODEL",
         ),
     ] = None,
+    llm_model: Annotated[
+        str | None, typer.Option(help="The same of a language model.", show_default="LLM_MODEL")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
     """Check versions, devices, the plug-in and a checkpoint, and say what to do about what is wrong."""
     from app.commands.doctor import doctor as examine  # noqa: PLC0415
 
-    return examine(model, as_json=as_json)
+    return examine(model, llm_model, as_json=as_json)

@@ -70,11 +70,22 @@ def test_serve_forwards_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(["serve", "--host", "::", "--port", "9"]) == 7
     assert run(["serve", "--model", "here"]) == 7
     assert run(["serve", "--model", "a/b", "--revision", "main"]) == 7
+    assert run(["serve", "--llm-model", "here"]) == 7
+    assert run(["serve", "--model", "none", "--llm-model", "a/b", "--llm-revision", "main"]) == 7
+    assert run(["serve", "--llm-revision", "main"]) == 7
     assert seen == [
         {},
         {"host": "::", "port": 9},
         {"speech_model": "here", "speech_model_revision": None},
         {"speech_model": "a/b", "speech_model_revision": "main"},
+        {"llm_model": "here", "llm_model_revision": None},
+        {
+            "speech_model": "none",
+            "speech_model_revision": None,
+            "llm_model": "a/b",
+            "llm_model_revision": "main",
+        },
+        {"llm_model_revision": "main"},
     ]
 
 
