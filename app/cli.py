@@ -10,6 +10,7 @@
 
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -21,8 +22,23 @@ from models.voxcpm2 import limits
 
 OK, BAD_USAGE, INTERRUPTED = 0, 2, 130
 
+
+class CheckpointKind(StrEnum):
+    """Models of which `make-checkpoint` makes tiny ones."""
+
+    VOXCPM2 = "voxcpm2"
+    MIMO_V2 = "mimo-v2"
+
+
+class CheckpointVariant(StrEnum):
+    """Formats in which MiMoV2 is released."""
+
+    FLASH = "flash"
+    PRO_FP8 = "pro-fp8"
+
+
 cli = typer.Typer(
-    help="VoxCPM2 text to speech on an asynchronous vLLM engine.",
+    help="VoxCPM2 text to speech and MiMoV2 chat on asynchronous vLLM engines.",
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -179,17 +195,33 @@ def synth(
 @cli.command("make-checkpoint")
 def make_checkpoint(
     directory: Annotated[Path, typer.Argument(help="Directory to make.")],
+    kind: Annotated[CheckpointKind, typer.Option(help="Which model.")] = CheckpointKind.VOXCPM2,
+    variant: Annotated[
+        CheckpointVariant | None,
+        typer.Option(
+            help="Of mimo-v2: bfloat16 with split projections, or block-fp8 with fused ones.",
+            show_default="flash",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same bytes.")] = 0,
     force: Annotated[
         bool, typer.Option("--force", help="Replace an earlier checkpoint of this command.")
     ] = False,
 ) -> int:
-    """Write a tiny random checkpoint, which speaks noise: for tests and a first try."""
-    from models.voxcpm2 import make_checkpoint as maker  # noqa: PLC0415
-    from models.voxcpm2.config import CheckpointError  # noqa: PLC0415
+    """Write a tiny random checkpoint, which speaks noise or writes nonsense: for tests and a first try."""
+    from models.checkpoint import CheckpointError  # noqa: PLC0415
 
+    if variant and kind is not CheckpointKind.MIMO_V2:
+        raise UsageError("--variant is of --kind mimo-v2: add that, or leave it out")
     try:
-        maker.make_checkpoint(directory, seed, force=force)
+        if kind is CheckpointKind.MIMO_V2:
+            from models.mimo_v2.make_checkpoint import make_checkpoint as make_mimo_v2  # noqa: PLC0415
+
+            make_mimo_v2(directory, (variant or CheckpointVariant.FLASH).value, seed, force=force)
+        else:
+            from models.voxcpm2.make_checkpoint import make_checkpoint as make_voxcpm2  # noqa: PLC0415
+
+            make_voxcpm2(directory, seed, force=force)
     except CheckpointError as error:
         raise UsageError(str(error)) from error
     except OSError as error:

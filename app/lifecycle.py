@@ -15,7 +15,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from app.errors import EngineDead, EngineStarting, Overloaded, VoxserveError, dead_message
 from app.processes import kill_children
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 
 WATCH_INTERVAL_S = 1.0
 ABANDON_INTERVAL_S = 0.2

@@ -17,11 +17,11 @@ from app.errors import VoxserveError
 logger = logging.getLogger(__name__)
 
 
-class AudioStream(Response):
-    """Chunks of audio as they come.
+class StreamedAnswer(Response):
+    """Chunks of audio, or events, as they come.
 
     Args:
-        head: sent at once, with the status: it holds the first audio.
+        head: sent at once, with the status: it holds the first audio or event.
         chunks: the rest; closed when the client goes away.
         on_abort: called when the stream breaks.
     """

@@ -15,7 +15,7 @@ from app.commands.doctor_checkpoint import check_checkpoint
 from app.commands.doctor_system import check_devices, check_plugin, check_tools, check_versions
 from app.commands.findings import Finding, failed, ok
 from app.settings import SettingsError, load_settings
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 
 HEALTHY, ILL = 0, 1
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.commands.findings import Finding, failed, ok
-from models.voxcpm2.config import CheckpointError, VoxCPM2ModelConfig, read_config
+from models.checkpoint import CheckpointError
+from models.voxcpm2.config import VoxCPM2ModelConfig, read_config
 from models.voxcpm2.manifest import (
     AUDIO_VAE_FILES,
     MAX_LISTED_PROBLEMS,

@@ -27,7 +27,7 @@ from app.pipeline.generation import Generation
 from app.pipeline.pcm import BYTES_PER_SAMPLE, to_s16le
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from app.voices.reference import AudioClip, read_clip
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 from models.voxcpm2.prompt import Prompt
 
 DONE, FAILED = 0, 1

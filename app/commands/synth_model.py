@@ -12,7 +12,8 @@ import typer
 from app.commands.synth_plan import Job
 from app.commands.usage import UsageError
 from app.settings import Settings, SettingsError, load_settings
-from models.voxcpm2.config import CheckpointError, VoxCPM2ModelConfig, read_config
+from models.checkpoint import CheckpointError
+from models.voxcpm2.config import VoxCPM2ModelConfig, read_config
 from models.voxcpm2.prompt import Conditioning, Patches, PromptBuilder
 from models.voxcpm2.tokenizer import TextTokenizer
 

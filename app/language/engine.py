@@ -25,7 +25,11 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
-from vllm.entrypoints.serve.tokenize.protocol import DetokenizeRequest, TokenizeRequest
+from vllm.entrypoints.serve.tokenize.protocol import (
+    DetokenizeRequest,
+    TokenizeChatRequest,
+    TokenizeCompletionRequest,
+)
 from vllm.platforms import current_platform
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -54,17 +58,32 @@ Handler = Callable[[Any, Request], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class _Route:
-    """Where an endpoint's requests go: vLLM's request class, and the method of vLLM's state that answers."""
+    """Where an endpoint's requests go.
+
+    Attributes:
+        request: vLLM's request class.
+        handler: the method of vLLM's state that answers.
+        of_messages: the request class where a body with `messages` has one of its own.
+    """
 
     request: type[BaseModel]
     handler: Callable[[State], Handler]
+    of_messages: type[BaseModel] | None = None
+
+    def parse(self, body: JsonObject) -> BaseModel:
+        """See `parse`."""
+        return parse(self.of_messages if self.of_messages and "messages" in body else self.request, body)
 
 
 ROUTES: dict[Endpoint, _Route] = {
     "chat": _Route(ChatCompletionRequest, lambda state: state.openai_serving_chat.create_chat_completion),
     "completion": _Route(CompletionRequest, lambda state: state.openai_serving_completion.create_completion),
     "response": _Route(ResponsesRequest, lambda state: state.openai_serving_responses.create_responses),
-    "tokenize": _Route(TokenizeRequest, lambda state: state.serving_tokenization.create_tokenize),
+    "tokenize": _Route(
+        TokenizeCompletionRequest,
+        lambda state: state.serving_tokenization.create_tokenize,
+        of_messages=TokenizeChatRequest,
+    ),
     "detokenize": _Route(DetokenizeRequest, lambda state: state.serving_tokenization.create_detokenize),
 }
 
@@ -129,7 +148,7 @@ class VllmPipeline:
         route = ROUTES[endpoint]
         try:
             answer = await route.handler(self._serving)(
-                parse(route.request, body), Request({"type": "http", "headers": []})
+                route.parse(body), Request({"type": "http", "headers": []})
             )
         except (VoxserveError, RequestValidationError):
             raise

@@ -31,7 +31,7 @@ PROMPT: dict[Endpoint, str] = {
     "detokenize": "tokens",
 }
 PROMPT_FIELDS = ("input_tokens", "input_text")  # vLLM's names of the rendered prompt
-OUT_OF_VOCABULARY = re.compile("Token id -?[0-9]+ is out of vocabulary")
+OF_THE_PROMPT = re.compile("Token id -?[0-9]+ is out of vocabulary|.* is not a multimodal model")
 FIELD_FIRST = re.compile("([a-z][a-z_]*) (must|cannot) ")  # how messages begin that come without a field
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def from_response(response: ErrorResponse, endpoint: Endpoint) -> VoxserveError:
 
 def _field(message: str, endpoint: Endpoint) -> str | None:
     """The field that a message speaks of."""
-    if OUT_OF_VOCABULARY.match(message):
+    if OF_THE_PROMPT.match(message):
         return PROMPT[endpoint]
     found = FIELD_FIRST.match(message)
     return found[1] if found else None

@@ -28,8 +28,8 @@ def parse(cls: type[BaseModel], body: JsonObject) -> BaseModel:
     """Validate a body.
 
     Raises:
-        RequestValidationError: a field is wrong. What is wrong in each branch of a union is told as one problem
-            of the whole field: the branches are vLLM's affair.
+        RequestValidationError: a field is wrong. What is wrong in each branch of a union is told as one
+            problem of the whole field: the branches are vLLM's affair.
     """
     try:
         return cls.model_validate(body)
@@ -56,8 +56,8 @@ def check(endpoint: Endpoint, body: JsonObject, vocab_size: int) -> None:
     """
     for look in CHECKS[endpoint]:
         look(body)
-    if endpoint == "detokenize":
-        _check_tokens(body, vocab_size)
+    for field in ("prompt", "tokens"):
+        _check_tokens(body.get(field), field, vocab_size)
 
 
 def _check_messages(body: JsonObject) -> None:
@@ -137,13 +137,16 @@ def _check_history(body: JsonObject) -> None:
         )
 
 
-def _check_tokens(body: JsonObject, vocab_size: int) -> None:
-    tokens = body.get("tokens")
+def _check_tokens(tokens: object, field: str, vocab_size: int) -> None:
+    """Check the token ids of a list, or of the lists in it."""
     for index, token in enumerate(tokens if isinstance(tokens, list) else ()):
-        if isinstance(token, int) and not 0 <= token < vocab_size:
-            raise InvalidRequest(
-                f"tokens.{index} is {token}: the vocabulary has {vocab_size} tokens", f"tokens.{index}"
-            )
+        within = enumerate(token) if isinstance(token, list) else ((None, token),)
+        for place, one in within:
+            if isinstance(one, int) and not 0 <= one < vocab_size:
+                where = f"{field}.{index}" if place is None else f"{field}.{index}.{place}"
+                raise InvalidRequest(
+                    f"{where} is {_shown(one)}: the vocabulary has {vocab_size} tokens", where
+                )
 
 
 def _shown(value: object) -> str:

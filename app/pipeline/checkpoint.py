@@ -6,7 +6,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 from models.voxcpm2.manifest import AUDIO_VAE_FILES, MODEL_FILES
 
 WEIGHT_FILES = (MODEL_FILES, AUDIO_VAE_FILES)

@@ -13,7 +13,7 @@ from app.language.pipeline import Endpoint, JsonObject
 from app.routes.models import check_language_model
 from app.schemas import ErrorBody
 from app.settings import Settings
-from app.streaming import AudioStream
+from app.streaming import StreamedAnswer
 
 router = APIRouter(tags=["language"], responses={"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}})
 
@@ -101,7 +101,7 @@ async def _answer(
     if isinstance(answer, bytes):
         return Response(answer, media_type="application/json")
     first = await unless_gone(_first(answer), request.receive)
-    return AudioStream(
+    return StreamedAnswer(
         first, answer, language.count_aborted_stream, EVENT_STREAM, {"cache-control": "no-cache"}
     )
 

@@ -19,7 +19,7 @@ from app.pipeline.speech import SpeechRequest
 from app.routes.models import check_speech_model
 from app.schemas import DEFAULT_VOICE, VOICES, ErrorBody, SpeechBody
 from app.settings import Settings
-from app.streaming import AudioStream
+from app.streaming import StreamedAnswer
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])
 
@@ -48,7 +48,7 @@ async def create_speech(
     if container.streams if body.stream is None else body.stream:
         first = await unless_gone(_first(chunks), request.receive)
         head = container.header(rate, None) + first
-        return AudioStream(head, chunks, speech.count_aborted_stream, container.media_type, headers)
+        return StreamedAnswer(head, chunks, speech.count_aborted_stream, container.media_type, headers)
     pcm = await unless_gone(_whole(chunks), request.receive)
     headers["x-audio-duration"] = f"{len(pcm) / BYTES_PER_SAMPLE / rate:.3f}"
     return Response(container.header(rate, len(pcm)) + pcm, 200, headers, container.media_type)

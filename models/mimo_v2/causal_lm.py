@@ -12,7 +12,7 @@ from vllm.model_executor.models.interfaces import MixtureOfExperts, SupportsPP
 from vllm.model_executor.models.utils import PPMissingLayer, maybe_prefix
 from vllm.sequence import IntermediateTensors
 
-from models.mimo_v2.config import CheckpointError
+from models.checkpoint import CheckpointError
 from models.mimo_v2.manifest import MTP_PREFIX, Shape, is_mtp_tensor
 from models.mimo_v2.model import CHECKPOINT_PREFIX, MiMoV2Model
 from models.mimo_v2.quantization import kernel_quantization

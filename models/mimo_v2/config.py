@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from models.checkpoint import CheckpointError
+
 SLIDING_ATTENTION = "sliding_attention"
 FULL_ATTENTION = "full_attention"
 SPARSE = "sparse"
@@ -19,10 +21,6 @@ DEFAULT_ROTARY_FACTOR = 1.0  # the hub's files name it; one that does not rotate
 TRANSFORMERS_ROTARY_FACTOR = 0.334  # MiMoV2FlashConfig's own default
 TRANSFORMERS_SLIDING_KV_RATIO = 2  # its sliding layers have twice the KV heads, and it has no field to say so
 FP8_BLOCK = (128, 128)
-
-
-class CheckpointError(ValueError):
-    """A checkpoint cannot be used; the message names the field or tensor and what to do."""
 
 
 @dataclass(frozen=True)

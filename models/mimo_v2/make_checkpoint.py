@@ -10,12 +10,11 @@
 | pro-fp8 | MiMoV2ForCausalLM | block-fp8 with scales; fused `qkv_proj`; `o_proj` and the rest bfloat16 |
 
 Both have full and sliding layers, dense and sparse ones, sinks, and heads with K wider than V. The same kind
-and seed give the same bytes. A directory appears whole or not at all.
+and seed give the same bytes.
 """
 
-import json
 import math
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,14 +23,14 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from models.mimo_v2.config import CheckpointError, MiMoV2Config, parse_config
+from models.checkpoint import MADE_BY, CheckpointError, make_directory, write_json
+from models.mimo_v2.config import MiMoV2Config, parse_config
 from models.mimo_v2.fp8_qkv import SCALE, WEIGHT, quantize_blocks
 from models.mimo_v2.make_tokenizer import CHAT_TEMPLATE, END_OF_TEXT, TURN_END, VOCAB_SIZE, make_tokenizer
 from models.mimo_v2.manifest import FUSED_QKV, SPLIT_QKV, Shape, model_shapes, mtp_shapes
 
 Kind = Literal["flash", "pro-fp8"]
 KINDS: tuple[Kind, ...] = ("flash", "pro-fp8")
-MADE_BY = "voxserve make-checkpoint"
 
 SIZES: dict[str, object] = {
     "vocab_size": VOCAB_SIZE,
@@ -113,13 +112,14 @@ NORM_RANGE = (0.7, 1.3)
 QUANTIZED = (FUSED_QKV, "gate_proj", "up_proj", "down_proj")
 
 
-def make_checkpoint(directory: Path, kind: Kind = "flash", seed: int = 0) -> None:
+def make_checkpoint(directory: Path, kind: Kind = "flash", seed: int = 0, *, force: bool = False) -> None:
     """Write a checkpoint whose numbers follow from `kind` and `seed`. Parent directories are made.
 
     Args:
-        directory: absent or empty.
+        directory: absent or empty; with `force` also one that we made.
         kind: of the module's table.
         seed: at least 0.
+        force: replace an earlier checkpoint of ours.
 
     Raises:
         CheckpointError: something else is there, or there is no such kind; says what to do.
@@ -127,15 +127,7 @@ def make_checkpoint(directory: Path, kind: Kind = "flash", seed: int = 0) -> Non
     """
     if kind not in KINDS:
         raise CheckpointError(f"there is no checkpoint of kind {kind!r}: name {' or '.join(KINDS)}")
-    directory = directory.resolve()
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise CheckpointError(f"{directory} is not empty: name another directory")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{directory.name}-", dir=directory.parent) as scratch:
-        fresh = Path(scratch) / "fresh"
-        fresh.mkdir()
-        _write(fresh, kind, seed)
-        fresh.rename(directory)
+    make_directory(directory, partial(_write, kind=kind, seed=seed), force=force)
 
 
 def _write(directory: Path, kind: Kind, seed: int) -> None:
@@ -146,7 +138,7 @@ def _write(directory: Path, kind: Kind, seed: int) -> None:
         tensors = _to_pro(tensors, config)
     (directory / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     make_tokenizer().save(str(directory / "tokenizer.json"))
-    _write_json(
+    write_json(
         directory / "tokenizer_config.json",
         {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -157,12 +149,8 @@ def _write(directory: Path, kind: Kind, seed: int) -> None:
             "chat_template": CHAT_TEMPLATE,
         },
     )
-    _write_json(directory / "generation_config.json", {"eos_token_id": [2, 0], "pad_token_id": 0})
-    _write_json(directory / "config.json", raw)
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_json(directory / "generation_config.json", {"eos_token_id": [2, 0], "pad_token_id": 0})
+    write_json(directory / "config.json", raw)
 
 
 def _random_tensors(config: MiMoV2Config, seed: int) -> dict[str, Tensor]:

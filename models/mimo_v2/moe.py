@@ -11,7 +11,8 @@ from vllm.distributed import get_ep_group, get_tensor_model_parallel_world_size
 from vllm.model_executor.layers.fused_moe import FusedMoEFactory, GateLinear
 from vllm.model_executor.layers.quantization import QuantizationConfig
 
-from models.mimo_v2.config import CheckpointError, MiMoV2Config, MoEConfig
+from models.checkpoint import CheckpointError
+from models.mimo_v2.config import MiMoV2Config, MoEConfig
 
 
 class MiMoV2MoE(nn.Module):

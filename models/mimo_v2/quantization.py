@@ -5,7 +5,7 @@ from vllm.config import VllmConfig
 from vllm.model_executor.layers.quantization import QuantizationConfig
 from vllm.platforms import current_platform
 
-from models.mimo_v2.config import CheckpointError
+from models.checkpoint import CheckpointError
 from models.mimo_v2.fp8_qkv import dequantize_blocks
 from models.mimo_v2.manifest import SCALE_SUFFIX, WEIGHT_SUFFIX, weight_of
 

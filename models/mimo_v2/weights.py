@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
+from models.checkpoint import CheckpointError
 from models.mimo_v2.attention import MiMoV2Attention
-from models.mimo_v2.config import CheckpointError, MiMoV2Config
+from models.mimo_v2.config import MiMoV2Config
 from models.mimo_v2.fp8_qkv import Fp8QkvLoader, QkvLayout, dequantize_blocks, rank_rows
 from models.mimo_v2.manifest import (
     FUSED_QKV,

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from models.checkpoint import CheckpointError
 from models.voxcpm2.audio_vae_decoder import Decoder, DecoderContext
 from models.voxcpm2.audio_vae_encoder import Encoder
 from models.voxcpm2.causal_conv import ZeroContext, context_size
-from models.voxcpm2.config import AudioVAEConfig, CheckpointError
+from models.voxcpm2.config import AudioVAEConfig
 from models.voxcpm2.manifest import find_problems
 
 # Gain and direction of a weight-normed tensor: classic naming, then that of torch's parametrizations.

@@ -13,6 +13,7 @@ from operator import mul
 import torch
 from torch import Tensor, nn
 
+from models.checkpoint import CheckpointError
 from models.voxcpm2.causal_conv import (
     KERNEL_SIZE,
     CausalConv1d,
@@ -22,7 +23,7 @@ from models.voxcpm2.causal_conv import (
     StreamingContext,
     residual_units,
 )
-from models.voxcpm2.config import AudioVAEConfig, CheckpointError
+from models.voxcpm2.config import AudioVAEConfig
 
 
 class DecoderContext(StreamingContext):

@@ -12,12 +12,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-CONFIG_FILE = "config.json"
+from models.checkpoint import CONFIG_FILE, CheckpointError
+
 ARCHITECTURE = "voxcpm2"
-
-
-class CheckpointError(ValueError):
-    """A checkpoint cannot be used; the message names the file or tensor and what to do."""
 
 
 class _Section(BaseModel):

@@ -11,7 +11,8 @@ from typing import Any
 from transformers import PretrainedConfig
 from vllm.transformers_utils.config_parser_base import ConfigParserBase
 
-from models.voxcpm2.config import CONFIG_FILE, CheckpointError, VoxCPM2ModelConfig, parse_config
+from models.checkpoint import CONFIG_FILE, CheckpointError
+from models.voxcpm2.config import VoxCPM2ModelConfig, parse_config
 from models.voxcpm2.content_ids import ID_LIMIT
 
 MODEL_ARCHITECTURE = "VoxCPM2ForTextToSpeech"

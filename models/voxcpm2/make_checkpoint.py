@@ -5,12 +5,11 @@
     audiovae.pth        `{"state_dict": ...}`, convolutions weight-normed
     tokenizer.json, tokenizer_config.json
 
-The same seed gives the same bytes. A directory appears whole or not at all.
+The same seed gives the same bytes.
 """
 
-import json
 import math
-import tempfile
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from models.voxcpm2.config import ARCHITECTURE, CONFIG_FILE, CheckpointError, parse_config
+from models.checkpoint import CONFIG_FILE, MADE_BY, make_directory, write_json
+from models.voxcpm2.config import ARCHITECTURE, parse_config
 from models.voxcpm2.make_tokenizer import VOCAB_SIZE, make_tokenizer
 from models.voxcpm2.manifest import Shape, tensor_manifest
 from models.voxcpm2.tokenizer import TOKENIZER_FILE
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 MODEL_FILE, AUDIO_VAE_FILE = "model.safetensors", "audiovae.pth"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-FILES = frozenset({CONFIG_FILE, MODEL_FILE, AUDIO_VAE_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE})
-MADE_BY = "voxserve make-checkpoint"  # in config.json; what does not say so is never overwritten
 
 HEAD_SIZE = 32
 ROPE_FREQUENCIES = range(HEAD_SIZE // 2)
@@ -115,53 +113,15 @@ def make_checkpoint(directory: Path, seed: int = 0, *, force: bool = False) -> N
     """Write a checkpoint whose numbers follow from `seed`. Parent directories are made.
 
     Args:
-        directory: absent or empty; with `force` also one that this function made.
+        directory: absent or empty; with `force` also one that we made.
         seed: at least 0.
-        force: replace an earlier checkpoint of this function's. Nothing else is ever replaced.
+        force: replace an earlier checkpoint of ours.
 
     Raises:
         CheckpointError: something else is there; says what to do.
         OSError: it cannot be written.
     """
-    directory = directory.resolve()
-    _require_replaceable(directory, force)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{directory.name}-", dir=directory.parent) as scratch:
-        fresh = Path(scratch) / "fresh"
-        fresh.mkdir()
-        _write(fresh, seed)
-        if directory.exists():
-            directory.rename(Path(scratch) / "replaced")
-        try:
-            fresh.rename(directory)
-        except OSError:
-            if not made_here(directory):  # else another process was quicker
-                raise
-
-
-def made_here(directory: Path) -> bool:
-    """Whether `directory` is a checkpoint of this module's, and nothing besides."""
-    try:
-        config = json.loads((directory / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    made_by = config.get("made_by") if isinstance(config, dict) else None
-    return made_by == MADE_BY and {path.name for path in directory.iterdir()} <= FILES
-
-
-def _require_replaceable(directory: Path, force: bool) -> None:
-    if not directory.exists():
-        return
-    if not directory.is_dir():
-        raise CheckpointError(f"{directory} is a file: name a directory to make")
-    if not any(directory.iterdir()):
-        return
-    if not made_here(directory):
-        raise CheckpointError(
-            f"{directory} is not empty, and what it holds is not of `{MADE_BY}`: name another directory"
-        )
-    if not force:
-        raise CheckpointError(f"{directory} already holds a checkpoint: name another, or use --force")
+    make_directory(directory, partial(_write, seed=seed), force=force)
 
 
 def _write(directory: Path, seed: int) -> None:
@@ -175,7 +135,7 @@ def _write(directory: Path, seed: int) -> None:
     (directory / MODEL_FILE).write_bytes(save(tensors))  # `save_file` would make it the owner's alone
     torch.save({"state_dict": _audio_vae(random)}, directory / AUDIO_VAE_FILE)
     make_tokenizer().save(str(directory / TOKENIZER_FILE))
-    _write_json(
+    write_json(
         directory / TOKENIZER_CONFIG_FILE,
         {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -184,11 +144,7 @@ def _write(directory: Path, seed: int) -> None:
             "eos_token": "</s>",
         },
     )
-    _write_json(directory / CONFIG_FILE, {**CONFIG, "made_by": MADE_BY, "seed": seed})
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_json(directory / CONFIG_FILE, {**CONFIG, "made_by": MADE_BY, "seed": seed})
 
 
 def _tensor(name: str, shape: Shape, random: np.random.Generator) -> Floats:

@@ -7,7 +7,8 @@ module knows them.
 
 from collections.abc import Iterator, Mapping
 
-from models.voxcpm2.config import CheckpointError, TransformerConfig, VoxCPM2ModelConfig
+from models.checkpoint import CheckpointError
+from models.voxcpm2.config import TransformerConfig, VoxCPM2ModelConfig
 
 Shape = tuple[int, ...]
 

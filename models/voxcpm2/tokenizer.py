@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 
 TOKENIZER_FILE = "tokenizer.json"
 WORD_START = "▁"  # SentencePiece's mark; a split token loses it, as in the reference

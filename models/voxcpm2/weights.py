@@ -17,8 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from models.checkpoint import CheckpointError
 from models.voxcpm2.audio_vae import AudioVAE, load_audio_vae_weights, match_audio_vae_weights
-from models.voxcpm2.config import CheckpointError, read_config
+from models.voxcpm2.config import read_config
 from models.voxcpm2.manifest import AUDIO_VAE_FILES, MODEL_FILES, require_complete, tensor_manifest
 
 if TYPE_CHECKING:

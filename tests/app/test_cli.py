@@ -1,5 +1,6 @@
 """The command line itself: what it forwards, how it fails, and that it does so at once."""
 
+import json
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 import app.commands.synth
 import app.server
 from app.cli import run
-from models.voxcpm2.make_checkpoint import made_here
+from models.checkpoint import made_here
 
 
 def one_error(capsys: pytest.CaptureFixture[str]) -> str:
@@ -93,6 +94,29 @@ def test_make_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert run(["make-checkpoint", str(directory)]) == 2
     assert "--force" in one_error(capsys)
     assert run(["make-checkpoint", str(directory), "--force"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("variant", "architecture"), [(None, "MiMoV2FlashForCausalLM"), ("pro-fp8", "MiMoV2ForCausalLM")]
+)
+def test_make_checkpoint_of_the_language_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], variant: str | None, architecture: str
+) -> None:
+    directory = tmp_path / "tiny"
+    command = ["make-checkpoint", "--kind", "mimo-v2", str(directory)]
+    command += ["--variant", variant] if variant else []
+    assert run(command) == 0
+    assert json.loads((directory / "config.json").read_text())["architectures"] == [architecture]
+    assert run(command) == 2
+    assert "--force" in one_error(capsys)
+    assert run(["make-checkpoint", str(directory), "--force"]) == 0  # of the other kind, but ours
+    assert (directory / "audiovae.pth").exists()
+
+
+def test_make_checkpoint_has_variants_of_one_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["make-checkpoint", "--variant", "flash", str(tmp_path / "tiny")]) == 2
+    assert "--kind mimo-v2" in one_error(capsys)
+    assert not (tmp_path / "tiny").exists()
 
 
 def test_make_checkpoint_where_nothing_can_be_made(

@@ -8,7 +8,7 @@ from app import lifecycle
 from app.lifecycle import Report
 from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 from tests.app.test_errors import BODY, check
 from tests.support.fake_engine import FakeEngine
 from tests.support.serving import SPEECH, factory, in_process, until

@@ -24,7 +24,7 @@ from app.errors import EngineDead, GenerationFailed
 from app.pipeline.pcm import to_s16le
 from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings, load_settings
-from models.voxcpm2.make_checkpoint import made_here
+from models.checkpoint import made_here
 from models.voxcpm2.tokenizer import TextTokenizer
 from tests.support.fake_engine import FakeEngine
 from tests.support.golden import CHECKPOINT, FIXTURES

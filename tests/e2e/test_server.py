@@ -5,11 +5,8 @@ The tests of the first part share one server, in this order; the last of them en
 
 import io
 import os
-import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,7 +21,8 @@ import soundfile
 from safetensors.numpy import load_file, save_file
 
 from tests.support.golden import CHECKPOINT
-from tests.support.server_process import ROOT, START_TIMEOUT_S, ServerProcess, server_process, wait_for
+from tests.support.readme import blocks, run_block
+from tests.support.server_process import START_TIMEOUT_S, ServerProcess, server_process, wait_for
 
 pytestmark = pytest.mark.engine
 
@@ -43,13 +41,6 @@ LONG_BODY = BODY | {
 }  # far longer than any test waits
 CANCEL_TIMEOUT_S = 3.0
 DEATH_TIMEOUT_S = 30.0
-BLOCK = re.compile(
-    r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL
-)  # `no-run` after the name ends it
-BLOCKS = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-INTERPRETERS = {"sh": ("bash", "-e", "-c"), "python": (sys.executable, "-c")}
-AUDIO_FILE = re.compile(r"[\w-]+\.(?:wav|pcm)\b")
-README_ADDRESS = "localhost:8000"
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +71,7 @@ def test_it_answers_while_the_engine_starts(server: ServerProcess, client: opena
     assert caught.value.code == "engine_starting"
     assert int(caught.value.response.headers["retry-after"]) > 0
     server.wait_until_ready()
-    assert server.readiness()[1]["running"] == 0
+    assert server.report()["running"] == 0
     server.children()
 
 
@@ -211,22 +202,15 @@ def test_a_long_text_of_every_kind_of_character(server: ServerProcess) -> None:
     assert post(server, input=text, min_patches=2, max_patches=2).headers["x-audio-duration"] == "0.320"
 
 
-@pytest.mark.parametrize(("language", "block"), BLOCKS)
+@pytest.mark.parametrize(("language", "block"), blocks(""))
 def test_the_readme_runs(server: ServerProcess, tmp_path: Path, language: str, block: str) -> None:
-    assert README_ADDRESS in block, "mark it `no-run`: only what speaks to the server runs here"
-    code = block.replace(README_ADDRESS, server.url.removeprefix("http://"))
-    done = subprocess.run(
-        [*INTERPRETERS[language], code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, f"{code}\n{done.stdout}{done.stderr}"
-    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
-    assert set(sizes) == set(AUDIO_FILE.findall(block)), "the files that the block names are those it writes"
-    assert all(sizes.values()), sizes
+    run_block(server, tmp_path, language, block)
+
+
+def test_language_is_refused_with_the_setting_that_switches_it_on(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="LLM_MODEL") as caught:
+        client.chat.completions.create(model="mimo-v2", messages=[{"role": "user", "content": "Hello"}])
+    assert caught.value.code == "model_not_found"
 
 
 def test_an_interrupt_lets_running_requests_finish(server: ServerProcess) -> None:

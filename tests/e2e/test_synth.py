@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 from app.pipeline.pcm import FULL_SCALE
-from models.voxcpm2.make_checkpoint import made_here
+from models.checkpoint import made_here
 from tests.support.golden import CHECKPOINT, FIXTURES, INDEX, TOLERANCE, golden
 from tests.support.server_process import wait_for
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from models.mimo_v2.config import CheckpointError
+from models.checkpoint import CheckpointError
 from tests.support.llm import engine
 from tests.support.mimo_v2 import derive
 

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from app.pipeline.checkpoint import resolve_checkpoint
-from models.voxcpm2.config import CheckpointError, read_config
+from models.checkpoint import CheckpointError
+from models.voxcpm2.config import read_config
 from tests.support.golden import CHECKPOINT
 from tests.support.hub import COMMITS, REPOSITORY, serve_hub
 
 RESOLVE = """
 import sys
 from app.pipeline.checkpoint import resolve_checkpoint
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 try:
     print(resolve_checkpoint(sys.argv[1], sys.argv[2] or None))
 except CheckpointError as error:

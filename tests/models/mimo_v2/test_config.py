@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from transformers import MiMoV2FlashConfig
 
-from models.mimo_v2.config import CheckpointError, parse_config
+from models.checkpoint import CheckpointError
+from models.mimo_v2.config import parse_config
 from models.mimo_v2.hf_config import MiMoV2HFConfig
 from models.mimo_v2.make_checkpoint import CONFIGS, SIZES
 

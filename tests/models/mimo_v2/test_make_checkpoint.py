@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 
-from models.mimo_v2.config import CheckpointError
+from models.checkpoint import CheckpointError
 from models.mimo_v2.make_checkpoint import KINDS, Kind, make_checkpoint
 from tests.support.mimo_v2 import read
 
@@ -31,7 +31,7 @@ def test_same_seed_same_bytes(kind: Kind, tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten(flash: Path) -> None:
-    with pytest.raises(CheckpointError, match="not empty"):
+    with pytest.raises(CheckpointError, match="--force"):
         make_checkpoint(flash)
     with pytest.raises(CheckpointError, match="kind"):
         make_checkpoint(flash, "large")  # type: ignore[arg-type]

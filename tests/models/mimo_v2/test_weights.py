@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from vllm.config import VllmConfig
 
-from models.mimo_v2.config import CheckpointError, MiMoV2Config, parse_config
+from models.checkpoint import CheckpointError
+from models.mimo_v2.config import MiMoV2Config, parse_config
 from models.mimo_v2.fp8_qkv import dequantize_blocks
 from models.mimo_v2.make_checkpoint import CONFIGS, SIZES
 from models.mimo_v2.mtp import MiMoV2MTP

@@ -13,8 +13,9 @@ import soxr
 import torch
 from torch import Tensor, nn
 
+from models.checkpoint import CheckpointError
 from models.voxcpm2.audio_vae import AudioVAE, fold_weight_norm, load_audio_vae_weights
-from models.voxcpm2.config import AudioVAEConfig, CheckpointError, VoxCPM2ModelConfig, read_config
+from models.voxcpm2.config import AudioVAEConfig, VoxCPM2ModelConfig, read_config
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "voxcpm2"
 CASES: dict[str, dict[str, Any]] = json.loads(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from models.checkpoint import CheckpointError
 from models.plugin import ARCHITECTURES
-from models.voxcpm2.config import CheckpointError, read_config
+from models.voxcpm2.config import read_config
 from models.voxcpm2.hf_config import VoxCPM2Config, VoxCPM2ConfigParser
 from tests.support.golden import CHECKPOINT
 

@@ -3,7 +3,8 @@
 import pytest
 from safetensors import safe_open
 
-from models.voxcpm2.config import CheckpointError, read_config
+from models.checkpoint import CheckpointError
+from models.voxcpm2.config import read_config
 from models.voxcpm2.manifest import (
     MAX_LISTED_PROBLEMS,
     Shape,

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 from models.voxcpm2.tokenizer import TextTokenizer
 from tests.support.golden import CHECKPOINT, INDEX
 

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from models.voxcpm2.config import CheckpointError, read_config
+from models.checkpoint import CheckpointError
+from models.voxcpm2.config import read_config
 from models.voxcpm2.manifest import AUDIO_VAE_FILES, MODEL_FILES
 from models.voxcpm2.weights import (
     RENAMED_PREFIXES,
