@@ -10,6 +10,7 @@ from app.language.pipeline import LanguagePipeline
 from app.lifecycle import EngineService
 from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings
+from app.voices.resolver import Voices
 
 NO_SPEECH = "no speech model is served here: start the service without SPEECH_MODEL=none"
 NO_LANGUAGE = "no language model is served here: start the service with LLM_MODEL"
@@ -23,6 +24,11 @@ def _settings(request: Request) -> Settings:
 def _engines(request: Request) -> Engines:
     engines: Engines = request.app.state.engines
     return engines
+
+
+def _voices(request: Request) -> Voices:
+    voices: Voices = request.app.state.voices
+    return voices
 
 
 def _speech(request: Request) -> EngineService[SpeechPipeline]:
@@ -41,5 +47,6 @@ def _language(request: Request) -> EngineService[LanguagePipeline]:
 
 SettingsDep = Annotated[Settings, Depends(_settings)]
 EnginesDep = Annotated[Engines, Depends(_engines)]
+VoicesDep = Annotated[Voices, Depends(_voices)]
 SpeechDep = Annotated[EngineService[SpeechPipeline], Depends(_speech)]
 LanguageDep = Annotated[EngineService[LanguagePipeline], Depends(_language)]

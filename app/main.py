@@ -6,10 +6,11 @@ from fastapi import FastAPI
 
 from app.engines import Engines
 from app.error_handlers import add_error_handlers
-from app.middleware import BodyLimit, RequestContext
+from app.middleware import MAX_BODY_BYTES, BodyLimit, RequestContext
 from app.pipeline.start import StartLanguage, StartSpeech, start_language, start_speech
-from app.routes import health, language, models, speech
+from app.routes import health, language, models, speech, voice_consents, voices
 from app.settings import Settings
+from app.voices.resolver import open_voices
 
 
 def create_app(
@@ -28,9 +29,12 @@ def create_app(
     )
     app.state.settings = settings
     app.state.engines = engines
-    app.add_middleware(BodyLimit)
+    app.state.voices = open_voices(settings)
+    upload_bytes = settings.voices_max_upload_mib * 2**20 + MAX_BODY_BYTES
+    uploads = (voices.router.prefix, voice_consents.router.prefix)
+    app.add_middleware(BodyLimit, larger=dict.fromkeys(uploads, upload_bytes))
     app.add_middleware(RequestContext)
     add_error_handlers(app)
-    for router in (health.router, models.router, speech.router, language.router):
-        app.include_router(router)
+    for routes in (health, models, speech, voices, voice_consents, language):
+        app.include_router(routes.router)
     return app

@@ -7,13 +7,6 @@ from pydantic_core import PydanticCustomError
 
 from models.voxcpm2 import limits
 
-DEFAULT_VOICE = "default"
-# Clients offer only OpenAI's names, so each is accepted; all speak with the model's own voice.
-OPENAI_VOICES = (
-    "alloy", "ash", "ballad", "cedar", "coral", "echo", "fable",
-    "marin", "nova", "onyx", "sage", "shimmer", "verse",
-)  # fmt: skip
-VOICES = (DEFAULT_VOICE, *OPENAI_VOICES)
 FORMATS_NOT_SERVED = ("mp3", "opus", "aac", "flac")
 
 
@@ -75,7 +68,9 @@ class SpeechBody(BaseModel):
     model: str = Field(description="A name that `GET /v1/models` lists.")
     input: Annotated[str, AfterValidator(_valid_unicode)] = Field(description="The text to speak.")
     voice: Annotated[str, BeforeValidator(_voice_name, json_schema_input_type=str | VoiceId)] | None = Field(
-        None, description="`default`, or one of OpenAI's names, which all speak with the model's own voice."
+        None,
+        description="The name or id of a voice of the library; `default` or one of OpenAI's names for the "
+        "model's own voice.",
     )
     response_format: Annotated[Literal["wav", "pcm"], BeforeValidator(_served_format)] = Field(
         "wav",
@@ -97,13 +92,13 @@ class SpeechBody(BaseModel):
         None,
         ge=0,
         le=limits.MAX_SEED,
-        description="The same seed gives the same speech. Unset: drawn; see `x-seed`.",
+        description="The same seed gives the same speech. Unset: the voice's, or drawn; see `x-seed`.",
     )
     cfg_value: float = Field(
         limits.DEFAULT_CFG,
         ge=0,
         le=limits.MAX_CFG,
-        description="Guidance: how closely speech follows the text.",
+        description="Guidance: how closely speech follows the text. Unset: the voice's, or 2.0.",
     )
     inference_timesteps: int = Field(
         limits.DEFAULT_STEPS, ge=limits.MIN_STEPS, le=limits.MAX_STEPS, description="Solver steps a patch."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from app.errors import InvalidRequest
 from app.pipeline.generation import Generation, SpeechPatch
-from app.voices.reference import AudioClip, ReferenceCache
+from app.voices.reference import AudioClip, ReferenceCache, StoredClip
 from models.voxcpm2.prompt import Conditioning, Prompt, PromptBuilder
 from models.voxcpm2.tokenizer import TextTokenizer
 
@@ -28,13 +28,15 @@ class SpeechRequest:
         generation: how.
         reference: a voice to imitate.
         prompt: audio to continue, which says `prompt_text`.
+        description: of the voice or its manner. It goes before all text, in parentheses.
     """
 
     text: str
     generation: Generation
-    reference: AudioClip | None = None
-    prompt: AudioClip | None = None
+    reference: AudioClip | StoredClip | None = None
+    prompt: AudioClip | StoredClip | None = None
     prompt_text: str = ""
+    description: str = ""
 
 
 class SpeechPipeline:
@@ -79,19 +81,25 @@ class SpeechPipeline:
         """Lay a request out, its audio encoded.
 
         Raises:
-            InvalidRequest: there is nothing to say, audio and its text do not come together, or the request
-                is longer than the model's context.
+            InvalidRequest: there is nothing to say, audio and its text do not come together, a description
+                comes with audio that is only continued, or the request is longer than the model's context.
         """
         if not any(map(_is_visible, request.text)):
             raise InvalidRequest("the text is empty: give at least one word", "input")
         if (request.prompt is None) != (not request.prompt_text):
             raise InvalidRequest("prompt audio and prompt text belong together: give both or neither")
+        if request.description and request.prompt is not None and request.reference is None:
+            raise InvalidRequest(
+                "a description would be read aloud where audio is only continued: give the audio as a "
+                "reference too, or leave the description out",
+                "voice_description",
+            )
         conditioning = Conditioning(
             reference=await self._references.encode(request.reference, "right")
             if request.reference
             else None,
             prompt=await self._references.encode(request.prompt, "left") if request.prompt else None,
-            prompt_text=request.prompt_text,
+            prompt_text=(f"({request.description})" if request.description else "") + request.prompt_text,
         )
         try:
             prompt = self._builder.build(request.text, conditioning)

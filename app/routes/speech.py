@@ -9,17 +9,18 @@ from contextlib import aclosing
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from app.deps import SettingsDep, SpeechDep
+from app.deps import SettingsDep, SpeechDep, VoicesDep
 from app.disconnect import unless_gone
-from app.errors import GenerationFailed, InvalidRequest, UnsupportedVoice
+from app.errors import GenerationFailed, InvalidRequest
 from app.pipeline.encode import CONTAINERS
 from app.pipeline.generation import Generation, draw_seed
 from app.pipeline.pcm import BYTES_PER_SAMPLE, speak_pcm
 from app.pipeline.speech import SpeechRequest
 from app.routes.models import check_speech_model
-from app.schemas import DEFAULT_VOICE, VOICES, ErrorBody, SpeechBody
+from app.schemas import ErrorBody, SpeechBody
 from app.settings import Settings
 from app.streaming import StreamedAnswer
+from app.voices.resolver import Voice
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])
 
@@ -34,12 +35,13 @@ router = APIRouter(prefix="/v1/audio", tags=["speech"])
     },
 )
 async def create_speech(
-    body: SpeechBody, request: Request, speech: SpeechDep, settings: SettingsDep
+    body: SpeechBody, request: Request, speech: SpeechDep, voices: VoicesDep, settings: SettingsDep
 ) -> Response:
     """Speak a text. Headers of the answer give its sample rate, seed and, where it comes whole, duration."""
     _check(body, settings)
+    voice = await voices.resolve(body.voice)
     pipeline = speech.pipeline
-    spoken = _speech_request(body)
+    spoken = _speech_request(body, voice)
     prompt = await pipeline.prepare(spoken)
     chunks = speak_pcm(pipeline, prompt, spoken.generation)
     container = CONTAINERS[body.response_format]
@@ -57,8 +59,6 @@ async def create_speech(
 def _check(body: SpeechBody, settings: Settings) -> None:
     """What depends on the settings; the rest the schema has checked."""
     check_speech_model(body.model, settings)
-    if (body.voice or DEFAULT_VOICE) not in VOICES:
-        raise UnsupportedVoice(f"there is no voice {body.voice!r}: use one of {', '.join(VOICES)}", "voice")
     limit = settings.max_input_chars
     if len(body.input) > limit:
         raise InvalidRequest(
@@ -66,16 +66,25 @@ def _check(body: SpeechBody, settings: Settings) -> None:
         )
 
 
-def _speech_request(body: SpeechBody) -> SpeechRequest:
+def _speech_request(body: SpeechBody, voice: Voice) -> SpeechRequest:
+    seed = voice.seed if body.seed is None else body.seed
+    asked = "cfg_value" in body.model_fields_set
     generation = Generation(
-        seed=draw_seed() if body.seed is None else body.seed,
-        cfg=body.cfg_value,
+        seed=draw_seed() if seed is None else seed,
+        cfg=body.cfg_value if asked or voice.cfg is None else voice.cfg,
         steps=body.inference_timesteps,
         temperature=body.temperature,
         min_patches=body.min_patches,
         max_patches=body.max_patches,
     )
-    return SpeechRequest(text=body.input, generation=generation)
+    return SpeechRequest(
+        text=body.input,
+        generation=generation,
+        reference=voice.reference,
+        prompt=voice.reference if voice.transcript else None,
+        prompt_text=voice.transcript,
+        description=voice.description,
+    )
 
 
 async def _first(chunks: AsyncGenerator[bytes, None]) -> bytes:

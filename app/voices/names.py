@@ -1,7 +1,7 @@
 """What voices may be called, and which names are taken from the start.
 
-Names are data: they live in JSON and in requests, never in a path. They are compared without regard to case
-or to how Unicode composes them, so that two that look alike are the same.
+Names are data: they live in JSON and in requests, never in a path. They are compared without regard to case,
+to space around them, or to how Unicode composes them, so that two that look alike are the same.
 """
 
 import re
@@ -24,7 +24,7 @@ CONSENT_ID = re.compile(r"cons_[0-9a-f]{24}")
 def name_key(name: str) -> str:
     """What two names have in common that are the same."""
     folded = unicodedata.normalize("NFKC", name).casefold()
-    return unicodedata.normalize("NFKC", folded)
+    return unicodedata.normalize("NFKC", folded).strip()
 
 
 def is_built_in(name: str) -> bool:

@@ -9,6 +9,7 @@ import hashlib
 import io
 import math
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
@@ -46,6 +47,19 @@ class AudioClip:
 
     samples: Floats
     rate: int
+
+
+@dataclass(frozen=True)
+class StoredClip:
+    """A clip that is read only when its latents are not at hand.
+
+    Attributes:
+        key: a hash of its content.
+        read: gives the clip; called in a thread.
+    """
+
+    key: bytes
+    read: Callable[[], AudioClip]
 
 
 def read_clip(source: Path | bytes, param: str | None = None) -> AudioClip:
@@ -99,13 +113,25 @@ class ReferenceCache:
         self._encoder = encoder
         self._encodings: OrderedDict[bytes, asyncio.Task[Patches]] = OrderedDict()
 
-    async def encode(self, clip: AudioClip, padding: Literal["left", "right"]) -> Patches:
+    async def encode(self, clip: AudioClip | StoredClip, padding: Literal["left", "right"]) -> Patches:
         """Latents `[patches, patch_size, feat_dim]` of a clip."""
+        if isinstance(clip, StoredClip):
+            return await self._once(clip.key + padding.encode(), lambda: self._read(clip, padding))
         samples = await asyncio.to_thread(to_patches, clip, self._encoder.config, padding)
-        key = hashlib.sha256(samples.tobytes()).digest()
+        return await self._once(
+            hashlib.sha256(samples.tobytes()).digest(), lambda: self._encoder.encode_audio(samples)
+        )
+
+    async def _read(self, clip: StoredClip, padding: Literal["left", "right"]) -> Patches:
+        whole = await asyncio.to_thread(clip.read)
+        return await self._encoder.encode_audio(
+            await asyncio.to_thread(to_patches, whole, self._encoder.config, padding)
+        )
+
+    async def _once(self, key: bytes, encode: Callable[[], Coroutine[None, None, Patches]]) -> Patches:
         encoding = self._encodings.get(key)
         if encoding is None:
-            encoding = asyncio.create_task(self._encoder.encode_audio(samples))
+            encoding = asyncio.create_task(encode())
             encoding.add_done_callback(lambda task: self._forget_failure(key, task))
             self._encodings[key] = encoding
             if len(self._encodings) > MAX_CACHED_CLIPS:

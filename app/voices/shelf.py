@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -48,10 +48,11 @@ class Shelf(Generic[R]):
         self._kind = kind
         self._guard = threading.Lock()
         self._settled: int | None = None
-        self._entries: Mapping[str, _Loaded[R]] = {}
+        self._loaded: Mapping[str, _Loaded[R]] = {}
+        self._entries: Mapping[str, R] = {}
         self._warned: set[str] = set()
 
-    def entries(self, fresh: bool = False) -> dict[str, R]:
+    def entries(self, fresh: bool = False) -> Mapping[str, R]:
         """All that are there, by id, the oldest first; those that cannot be used are left out.
 
         Args:
@@ -63,10 +64,10 @@ class Shelf(Generic[R]):
             changed = self._place.stat().st_mtime_ns
             if fresh or changed != self._settled:
                 now = time.time_ns()
-                self._entries = self._scan()
+                self._loaded = self._scan()
+                self._entries = _oldest_first(loaded.record for loaded in self._loaded.values())
                 self._settled = changed if now - changed > SETTLED_NS else None
-            found = [loaded.record for loaded in self._entries.values()]
-        return {record.id: record for record in sorted(found, key=lambda record: (record.created, record.id))}
+            return self._entries
 
     def put(self, record: R, clip: bytes | None, admit: Callable[[], None]) -> None:
         """Add an entry, unless `admit`, which is called under the lock, raises."""
@@ -126,12 +127,13 @@ class Shelf(Generic[R]):
             raise ValueError("it is no directory")
         file = (place / RECORD).lstat()
         version = (file.st_ino, file.st_mtime_ns, file.st_size)
-        known = self._entries.get(name)
-        if known and known.version == version:
-            return known
         if not stat.S_ISREG(file.st_mode) or file.st_size > MAX_RECORD_BYTES:
             raise ValueError(f"{RECORD} is not a file, or too large for one")
-        record = self._kind.model_validate_json((place / RECORD).read_bytes())
+        known = self._loaded.get(name)
+        if known and known.version == version:
+            record = known.record
+        else:
+            record = self._kind.model_validate_json((place / RECORD).read_bytes())
         if record.id != name:
             raise ValueError("the record is another's")
         if record.clip is not None:
@@ -145,6 +147,10 @@ class Shelf(Generic[R]):
         if new:
             logger.warning("%s has entries that cannot be used: %s", self._place, ", ".join(sorted(new)))
         self._warned = set(faults)
+
+
+def _oldest_first(records: Iterable[R]) -> dict[str, R]:
+    return {record.id: record for record in sorted(records, key=lambda record: (record.created, record.id))}
 
 
 def _json(record: Record) -> bytes:

@@ -49,6 +49,9 @@ def test_environment_wins_over_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ({"SPEECH_MODL": "x"}, "SPEECH_MODL in the environment is not a setting: did you mean SPEECH_MODEL?"),
         ({"VOXSERVE_CACHE": "x"}, "did you mean VOXSERVE_CACHE_DIR?"),
         ({"SPEECH_MODL": "x", "PORT": "y"}, "PORT=y: "),
+        ({"VOICES_DIRECTORY": "x"}, "did you mean VOICES_DIR?"),
+        ({"VOICES_MAX_SECONDS": "61"}, "VOICES_MAX_SECONDS=61: "),
+        ({"VOICES_MAX_UPLOAD_MIB": "0"}, "VOICES_MAX_UPLOAD_MIB=0: "),
     ],
 )
 def test_mistakes_are_named(variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +77,15 @@ def test_kubernetes_service_links_are_no_mistakes(monkeypatch: pytest.MonkeyPatc
     load_settings()
 
 
-def test_cache_dir_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directories_follow_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert load_settings().voxserve_cache_dir == Path("/somewhere/voxserve")
+    monkeypatch.setenv("XDG_DATA_HOME", "/elsewhere")
+    settings = load_settings()
+    assert settings.voxserve_cache_dir == Path("/somewhere/voxserve")
+    assert settings.voices_dir == Path("/elsewhere/voxserve/voices")
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_DATA_HOME", "")
+    assert load_settings().voices_dir == Path("/home/me/.local/share/voxserve/voices")
 
 
 def test_bad_settings_end_the_process_with_2(tmp_path: Path) -> None:
@@ -98,12 +107,13 @@ def test_bad_settings_end_the_process_with_2(tmp_path: Path) -> None:
 def test_env_example_is_current(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = (ROOT / ".env.example").read_text(encoding="utf-8")
     assert text == env_example()
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, "")
     lines = [line[1:] for line in text.splitlines() if line.startswith("#") and not line.startswith("# ")]
-    (tmp_path / ".env").write_text("\n".join(line for line in lines if "CACHE_DIR" not in line))
-    read = load_settings().model_dump(exclude={"voxserve_cache_dir"})
+    (tmp_path / ".env").write_text("\n".join(line for line in lines if "_DIR=" not in line))
+    read = load_settings()
     (tmp_path / ".env").unlink()
-    assert read == load_settings().model_dump(exclude={"voxserve_cache_dir"})
+    assert read == load_settings()
 
 
 def test_table_has_every_setting() -> None:

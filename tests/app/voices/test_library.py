@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -100,6 +100,7 @@ def test_files_are_private_and_their_names_are_ids(library: VoiceLibrary, place:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(st.text(max_size=30))
+@example(" 0\r")
 def test_any_name_is_refused_or_comes_back_and_leaves_nothing_outside(tmp_path: Path, name: str) -> None:
     place = tmp_path / "hypothesis" / "voices"
     library = VoiceLibrary(place, 100)
@@ -496,6 +497,16 @@ def test_an_old_directory_is_not_read_again(
         assert names(reader) == ["Anna"]
     VoiceLibrary(place, 100).delete_voice(kept.id)
     assert names(reader) == []
+
+
+def test_a_rename_is_seen_in_a_directory_that_is_old(library: VoiceLibrary, place: Path) -> None:
+    kept = library.add_consent("before", "en", CLIP)
+    hour_ago = time.time() - 3600
+    os.utime(place / "consents", (hour_ago, hour_ago))
+    reader = VoiceLibrary(place, 100)
+    assert reader.consent(kept.id).name == "before"
+    library.rename_consent(kept.id, "after")
+    assert reader.consent(kept.id).name == "after"
 
 
 def test_a_change_in_the_same_tick_as_a_look_is_seen(library: VoiceLibrary, place: Path) -> None:
