@@ -37,6 +37,7 @@ bench: setup ## measure latency and throughput
 gpu-check: ## on a machine with an NVIDIA GPU: golden numbers, concurrency, then the benchmark
 	@scripts/setup.sh --device cuda --dev
 	$(BIN)/python -m pytest tests/engine --ignore tests/engine/test_tensor_parallel.py $(ARGS)
+	$(BIN)/python -m pytest tests/engine_llm -m gpu $(ARGS)
 	$(BIN)/python -m bench
 
 lock: ## resolve requirements/*.lock anew (ARGS=--upgrade for newer versions)

@@ -1,8 +1,10 @@
 """What routes ask for."""
 
+from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends
+from starlette.requests import HTTPConnection
 
 from app.engines import Engines
 from app.errors import UnknownModel
@@ -16,37 +18,40 @@ NO_SPEECH = "no speech model is served here: start the service without SPEECH_MO
 NO_LANGUAGE = "no language model is served here: start the service with LLM_MODEL"
 
 
-def _settings(request: Request) -> Settings:
-    settings: Settings = request.app.state.settings
+async def _settings(connection: HTTPConnection) -> Settings:
+    settings: Settings = connection.app.state.settings
     return settings
 
 
-def _engines(request: Request) -> Engines:
-    engines: Engines = request.app.state.engines
+async def _engines(connection: HTTPConnection) -> Engines:
+    engines: Engines = connection.app.state.engines
     return engines
 
 
-def _voices(request: Request) -> Voices:
-    voices: Voices = request.app.state.voices
+async def _voices(connection: HTTPConnection) -> Voices:
+    voices: Voices = connection.app.state.voices
     return voices
-
-
-def _speech(request: Request) -> EngineService[SpeechPipeline]:
-    service = _engines(request).speech
-    if service is None:
-        raise UnknownModel(NO_SPEECH, "model")
-    return service
-
-
-def _language(request: Request) -> EngineService[LanguagePipeline]:
-    service = _engines(request).language
-    if service is None:
-        raise UnknownModel(NO_LANGUAGE, "model")
-    return service
 
 
 SettingsDep = Annotated[Settings, Depends(_settings)]
 EnginesDep = Annotated[Engines, Depends(_engines)]
 VoicesDep = Annotated[Voices, Depends(_voices)]
+
+
+async def _speech(engines: EnginesDep) -> AsyncIterator[EngineService[SpeechPipeline]]:
+    if engines.speech is None:
+        raise UnknownModel(NO_SPEECH, "model")
+    with engines.speech.request():
+        yield engines.speech
+
+
+async def _language(engines: EnginesDep) -> AsyncIterator[EngineService[LanguagePipeline]]:
+    if engines.language is None:
+        raise UnknownModel(NO_LANGUAGE, "model")
+    with engines.language.request():
+        yield engines.language
+
+
+# Their requests are counted until the answer, streamed ones included, has been sent.
 SpeechDep = Annotated[EngineService[SpeechPipeline], Depends(_speech)]
 LanguageDep = Annotated[EngineService[LanguagePipeline], Depends(_language)]

@@ -66,7 +66,8 @@ def _in_turn(
         return start
 
     async def start_in_turn(report: Report) -> P:
-        report("waiting for the other engine")
+        if turn.locked():
+            report("waiting for the other engine")
         async with turn:
             return await start(report)
 

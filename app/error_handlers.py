@@ -14,6 +14,7 @@ from app.errors import VoxserveError, error_body, wire_of
 
 CLIENT_GONE_STATUS = 499  # nginx's; nobody receives it, the access log shows it
 MAX_NAME_CHARS = 64  # of a field's name that a client made up
+MAX_PROBLEMS = 5  # told of a body, which may have thousands
 USER_ERROR = "invalid_request_error"
 STATUS_CODES = {
     400: "invalid_request",
@@ -52,7 +53,9 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
         message = "the body is not declared as JSON: send it with content-type: application/json"
         return error_response(415, error_body(message, USER_ERROR, "unsupported_media_type"))
     problems = error.errors()
-    message = "; ".join(dict.fromkeys(map(_describe, problems)))
+    told = list(dict.fromkeys(map(_describe, problems)))
+    more = [f"and {len(told) - MAX_PROBLEMS} more"] if len(told) > MAX_PROBLEMS else []
+    message = "; ".join(told[:MAX_PROBLEMS] + more)
     return error_response(400, error_body(message, USER_ERROR, "invalid_request", _field(problems[0])))
 
 

@@ -10,7 +10,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, Literal, Protocol, TypeVar
 
 from app.errors import EngineDead, EngineStarting, Overloaded, VoxserveError, dead_message
@@ -63,7 +64,7 @@ class EngineService(Generic[P]):
     Args:
         name: of the engine, in messages.
         start: makes the pipeline.
-        max_requests: that the engine is to hold.
+        max_requests: answered at the same time.
         failed: set when the server has to stop.
     """
 
@@ -77,19 +78,29 @@ class EngineService(Generic[P]):
         self.streams_aborted = 0
         self._start = start
         self._max_requests = max_requests
+        self._requests = 0  # counted here: the engine knows of a request only once it has been laid out
         self.failed = failed
         self._began = time.monotonic()
         self._pipeline: P | None = None
         self._task: asyncio.Task[None] | None = None
 
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """One more request is there, until its answer has been sent."""
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+
     @property
     def pipeline(self) -> P:
-        """The pipeline, for one more request.
+        """The pipeline, for a request that `request` has counted.
 
         Raises:
             EngineStarting: it is not ready yet; says which stage it is in.
             EngineDead: it is gone.
-            Overloaded: it has as many requests as it is to hold.
+            Overloaded: there are more requests than are answered at the same time.
         """
         if self.status == "starting":
             raise EngineStarting(
@@ -100,8 +111,10 @@ class EngineService(Generic[P]):
             raise EngineDead(self.message or "the service is stopping: try again in a minute")
         if self.errored:
             raise EngineDead(dead_message(self.name))
-        if self.running >= self._max_requests:
-            raise Overloaded(f"the {self.name} engine has {self.running} requests already: try again soon")
+        if self._requests > self._max_requests:
+            raise Overloaded(
+                f"the {self.name} engine has {self._max_requests} requests already: try again soon"
+            )
         return self._pipeline
 
     @property

@@ -26,6 +26,9 @@ OUR_PREFIXES = (
 KUBERNETES_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
 MIN_KV_CACHE_BYTES = 2**20
 NO_MODEL = "none"
+NEAR_NAME = (
+    0.7  # difflib's likeness, 0 to 1: of LLM_MODLE to LLM_MODEL it is 0.9, of HF_TOKEN to anything below 0.6
+)
 
 
 class SettingsError(ValueError):
@@ -42,6 +45,14 @@ def _default_voices_dir() -> Path:
 
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
+
+
+def _none_in_lower_case(value: object) -> object:
+    return NO_MODEL if isinstance(value, str) and value.lower() == NO_MODEL else value
+
+
+def _none_is_unset(value: object) -> object:
+    return None if _none_in_lower_case(value) == NO_MODEL else value
 
 
 def _enough_kv_cache(value: ByteSize) -> ByteSize:
@@ -67,7 +78,7 @@ def _numbers(value: object) -> object:
 
 
 KvCacheBytes = Annotated[ByteSize, AfterValidator(_enough_kv_cache)]
-Numbers = Annotated[tuple[int, ...], NoDecode, BeforeValidator(_numbers)]
+Numbers = Annotated[tuple[int, ...] | None, NoDecode, BeforeValidator(_numbers)]
 
 
 class Settings(BaseSettings):
@@ -89,7 +100,7 @@ class Settings(BaseSettings):
         description="Where the built-in random checkpoint is kept.",
         json_schema_extra={"default_text": "$XDG_CACHE_HOME/voxserve or ~/.cache/voxserve"},
     )
-    speech_model: str | None = Field(
+    speech_model: Annotated[str | None, BeforeValidator(_none_in_lower_case)] = Field(
         None,
         description="Checkpoint directory or Hugging Face repository, such as `openbmb/VoxCPM2`; `none` for "
         "a service without speech. Unset: a tiny random checkpoint, which speaks noise.",
@@ -128,10 +139,10 @@ class Settings(BaseSettings):
         le=1,
         description="Share of a GPU's memory to take. Unset: 0.9, or 0.45 beside the other engine.",
     )
-    speech_devices: Numbers | None = Field(
+    speech_devices: Numbers = Field(
         None, description="GPUs to use, such as `0` or `0-1`. Unset: the first ones."
     )
-    speech_cores: Numbers | None = Field(
+    speech_cores: Numbers = Field(
         None,
         description="CPU cores to use where there is no GPU, such as `0-3`. Unset: all, or half of "
         "them beside the other engine.",
@@ -155,10 +166,10 @@ class Settings(BaseSettings):
     voices_consent_required: bool = Field(
         False, description="Whether a voice needs the id of a consent that is recorded here."
     )
-    llm_model: str | None = Field(
+    llm_model: Annotated[str | None, BeforeValidator(_none_is_unset)] = Field(
         None,
         description="MiMoV2 checkpoint directory or Hugging Face repository, such as "
-        "`XiaomiMiMo/MiMo-V2-Flash`. Unset: no language endpoints.",
+        "`XiaomiMiMo/MiMo-V2-Flash`. Unset, or `none`: no language endpoints.",
     )
     llm_model_revision: str | None = Field(
         None, description="Branch, tag or commit of that repository. Unset: its main branch."
@@ -197,10 +208,10 @@ class Settings(BaseSettings):
         le=1,
         description="Share of a GPU's memory to take. Unset: 0.9, or 0.45 beside the other engine.",
     )
-    llm_devices: Numbers | None = Field(
+    llm_devices: Numbers = Field(
         None, description="GPUs to use, such as `1` or `0-7`. Unset: the first ones."
     )
-    llm_cores: Numbers | None = Field(
+    llm_cores: Numbers = Field(
         None,
         description="CPU cores to use where there is no GPU, such as `4-7`. Unset: all, or half of "
         "them beside the other engine.",
@@ -225,7 +236,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _agree(self) -> "Settings":
         if not self.serves_speech and not self.serves_language:
-            raise ValueError("SPEECH_MODEL=none without LLM_MODEL leaves nothing to serve: set LLM_MODEL")
+            raise ValueError(
+                "SPEECH_MODEL=none without LLM_MODEL leaves nothing to serve: set LLM_MODEL or a speech model"
+            )
         if self.speech_model_revision and not (self.speech_model and self.serves_speech):
             raise ValueError(
                 "SPEECH_MODEL_REVISION is set without SPEECH_MODEL: set SPEECH_MODEL, or unset it"
@@ -234,6 +247,16 @@ class Settings(BaseSettings):
             raise ValueError("LLM_MODEL_REVISION is set without LLM_MODEL: set LLM_MODEL, or unset it")
         for prefix in ("speech", "llm"):
             self._check_sizes(prefix)
+        _check_devices(
+            "SPEECH_DEVICES", self.speech_devices, "SPEECH_TENSOR_PARALLEL_SIZE", self.speech_ranks
+        )
+        _check_devices(
+            "LLM_DEVICES",
+            self.llm_devices,
+            "LLM_TENSOR_PARALLEL_SIZE times LLM_PIPELINE_PARALLEL_SIZE",
+            self.llm_ranks,
+        )
+        self._check_shares()
         names = {self.speech_model_name, self.speech_model} & set(self.llm_names)
         if self.serves_speech and self.serves_language and names:
             raise ValueError(
@@ -256,6 +279,21 @@ class Settings(BaseSettings):
                 f"{sequences}, but each request needs a position a step: raise it"
             )
 
+    def _check_shares(self) -> None:
+        speech, language = self.speech_gpu_memory_utilization, self.llm_gpu_memory_utilization
+        if self.shares_gpus and speech and language and speech + language > 1:
+            raise ValueError(
+                f"SPEECH_GPU_MEMORY_UTILIZATION={speech} and LLM_GPU_MEMORY_UTILIZATION={language} are more "
+                "than a whole GPU: lower one, or set SPEECH_DEVICES and LLM_DEVICES apart"
+            )
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether both engines would use a GPU of the same number."""
+        speech = self.speech_devices or range(self.speech_ranks)
+        language = self.llm_devices or range(self.llm_ranks)
+        return self.serves_speech and self.serves_language and not set(speech).isdisjoint(language)
+
     @property
     def serves_speech(self) -> bool:
         """Whether there is to be a speech engine."""
@@ -268,22 +306,32 @@ class Settings(BaseSettings):
 
     @property
     def llm_names(self) -> tuple[str, ...]:
-        """What requests may call the language model; answers give the first."""
-        return (self.llm_model_name, *([self.llm_model] if self.llm_model else []))
+        """What requests may call the language model, if there is one; answers give the first."""
+        return (self.llm_model_name, self.llm_model) if self.llm_model else ()
+
+    @property
+    def speech_ranks(self) -> int:
+        """Workers of the speech engine, each with a device of its own."""
+        return self.speech_tensor_parallel_size
+
+    @property
+    def llm_ranks(self) -> int:
+        """Workers of the language engine, each with a device of its own."""
+        return self.llm_tensor_parallel_size * self.llm_pipeline_parallel_size
 
     @property
     def spans_cores(self) -> bool:
         """Whether an engine has several workers, to which cores of a CPU have to be dealt."""
-        sizes = (
-            self.speech_tensor_parallel_size,
-            self.llm_tensor_parallel_size,
-            self.llm_pipeline_parallel_size,
-        )
-        return max(sizes) > 1
+        return max(self.speech_ranks, self.llm_ranks) > 1
 
     def serves(self, model: str) -> bool:
         """Whether a request may name the speech model so."""
         return self.serves_speech and model in (self.speech_model_name, self.speech_model)
+
+
+def _check_devices(name: str, devices: tuple[int, ...] | None, sizes: str, ranks: int) -> None:
+    if devices is not None and len(devices) != ranks:
+        raise ValueError(f"{name} names {len(devices)} GPUs, but {sizes} is {ranks}: make them agree")
 
 
 def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
@@ -345,7 +393,7 @@ def _is_mistyped(name: str, fields: Mapping[str, FieldInfo]) -> bool:
 
 
 def _unknown(name: str, where: str) -> str:
-    near = difflib.get_close_matches(name.lower(), Settings.model_fields, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), Settings.model_fields, n=1, cutoff=NEAR_NAME)
     hint = (
         f"did you mean {near[0].upper()}?"
         if near

@@ -13,7 +13,8 @@ Ledger (symbol; why we need it; remove when):
 * `GPUModelRunner.input_batch`, `query_start_loc`, `discard_request_mask`; what a step computes; likewise.
 * `SamplerOutput`; the answer of `_sample`; likewise.
 * `BaseModelLoader`, `register_model_loader`; two weight files in one directory; when vLLM loads such layouts.
-* `AsyncLLM.output_handler`, `output_processor`; to end requests before a shutdown; when vLLM's own does.
+* `AsyncLLM.output_handler`, `output_processor`; to end requests before a shutdown, and to count them; when
+  vLLM's own shutdown does.
 * `register_config_parser`; a `config.json` without `model_type`; when the release has one.
 * `AttentionBackendEnum.FLASH_ATTN_DIFFKV`, `TRITON_ATTN_DIFFKV`, of the classes of both
   `FlashAttentionDiffKVBackend.set_head_size_v`, of the first alone `is_supported_on_current_device`; values
@@ -135,6 +136,11 @@ def stop_outputs(llm: Any, reason: Exception) -> None:
     llm.output_processor.propagate_error(reason)
     if llm.output_handler is not None:
         llm.output_handler.cancel()
+
+
+def count_requests(llm: Any) -> int:
+    """Requests, running and waiting, that an `AsyncLLM` has not answered yet; each of `n` choices is one."""
+    return int(llm.output_processor.get_num_unfinished_requests())
 
 
 class SpeechRunnerMixin:

@@ -6,7 +6,7 @@ clients to set.
 """
 
 import asyncio
-import logging
+import json
 from argparse import Namespace
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.datastructures import State
 from starlette.requests import Request
@@ -36,21 +35,22 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from app.errors import EngineDead, VoxserveError, dead_message
-from app.language.errors import as_event, from_exception, from_response
+from app.language.errors import from_exception, from_response
 from app.language.pipeline import Answer, Endpoint, JsonObject
 from app.language.requests import check, parse
 from app.pipeline.build import build, shared_arguments
 from app.pipeline.options import LanguageOptions
 from models import compat
+from models.checkpoint import CONFIG_FILE, CheckpointError
 from models.plugin import register
-
-logger = logging.getLogger(__name__)
 
 DEAD = dead_message("language")
 PARSER = "mimo"  # of reasoning and of tool calls
 THINKING = "enable_thinking"  # the chat template's switch, and the parser's, whose own default is on
 SHUTDOWN_TIMEOUT_S = 20.0  # for the engine's processes to leave by themselves; then they are killed
 ERROR_EVENT = 'data: {"error"'  # how an event begins by which vLLM says that a stream broke
+# Events of the responses API that come before the engine has been asked.
+OVERTURE = ("event: response.created\n", "event: response.in_progress\n")
 WARM_UP: JsonObject = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 2}
 
 Handler = Callable[[Any, Request], Awaitable[Any]]
@@ -70,9 +70,9 @@ class _Route:
     handler: Callable[[State], Handler]
     of_messages: type[BaseModel] | None = None
 
-    def parse(self, body: JsonObject) -> BaseModel:
-        """See `parse`."""
-        return parse(self.of_messages if self.of_messages and "messages" in body else self.request, body)
+    def request_of(self, body: JsonObject) -> type[BaseModel]:
+        """The class of a body."""
+        return self.of_messages if self.of_messages and "messages" in body else self.request
 
 
 ROUTES: dict[Endpoint, _Route] = {
@@ -106,8 +106,11 @@ class VllmPipeline:
             options: how the engine is laid out.
 
         Raises:
-            EngineDead: the engine's process ended before it was ready.
+            CheckpointError: there is no configuration that can be read.
+            EngineDead: the engine's process ended before it was ready, or this device cannot do that.
         """
+        if current_platform.is_cpu():
+            _require_what_cpus_can(options)
         arguments = make_arg_parser(FlexibleArgumentParser()).parse_args([])
         vars(arguments).update(_arguments(checkpoint, names, options))
         try:
@@ -126,7 +129,7 @@ class VllmPipeline:
     @property
     def running(self) -> int:
         """Requests in the engine, as the API process sees it."""
-        return self._llm.output_processor.get_num_unfinished_requests() if self._llm else 0
+        return compat.count_requests(self._llm) if self._llm else 0
 
     async def warm_up(self) -> None:
         """Answer a chat."""
@@ -146,16 +149,11 @@ class VllmPipeline:
             raise EngineDead(DEAD)
         check(endpoint, body, self._vocab_size)
         route = ROUTES[endpoint]
+        request = parse(endpoint, route.request_of(body), body)
         try:
-            answer = await route.handler(self._serving)(
-                route.parse(body), Request({"type": "http", "headers": []})
-            )
-        except (VoxserveError, RequestValidationError):
-            raise
-        except EngineDeadError as error:
-            raise EngineDead(DEAD) from error
+            answer = await route.handler(self._serving)(request, Request({"type": "http", "headers": []}))
         except Exception as error:
-            raise from_exception(error, endpoint) from error
+            raise _translated(error, endpoint) from error
         if isinstance(answer, ErrorResponse):
             raise from_response(answer, endpoint)
         if isinstance(answer, BaseModel):
@@ -165,18 +163,23 @@ class VllmPipeline:
     async def _events(
         self, stream: AsyncGenerator[Any, None], endpoint: Endpoint
     ) -> AsyncGenerator[bytes, None]:
-        """Server-sent events; an error in the place of the first is raised, later ones are events."""
-        first = True
-        async with aclosing(stream) as items:
-            async for item in items:
-                event = item if isinstance(item, str) else _named_event(item)
-                error = self._error_in(event, endpoint)
-                if error and first:
-                    raise error
-                if error:
-                    logger.error("stream broke: %s", error)
-                yield as_event(error) if error else event.encode()
-                first = False
+        """Server-sent events; none comes before the engine has let the request in."""
+        overture = b""
+        try:
+            async with aclosing(stream) as items:
+                async for item in items:
+                    event = item if isinstance(item, str) else _named_event(item)
+                    if error := self._error_in(event, endpoint):
+                        raise error
+                    if event.startswith(OVERTURE):
+                        overture += event.encode()
+                    else:
+                        yield overture + event.encode()
+                        overture = b""
+        except VoxserveError:
+            raise
+        except Exception as error:
+            raise _translated(error, endpoint) from error
 
     def _error_in(self, event: str, endpoint: Endpoint) -> VoxserveError | None:
         if not event.startswith(ERROR_EVENT):
@@ -184,6 +187,10 @@ class VllmPipeline:
         if self.errored:
             return EngineDead(DEAD)
         return from_response(ErrorResponse.model_validate_json(event.removeprefix("data:")), endpoint)
+
+
+def _translated(error: Exception, endpoint: Endpoint) -> VoxserveError:
+    return EngineDead(DEAD) if isinstance(error, EngineDeadError) else from_exception(error, endpoint)
 
 
 def _named_event(item: BaseModel) -> str:
@@ -197,11 +204,12 @@ def _arguments(checkpoint: Path, names: Sequence[str], options: LanguageOptions)
     return {
         "model": str(checkpoint),
         "served_model_name": list(names),
-        "dtype": options.dtype,
+        "dtype": _own_dtype(checkpoint) if options.dtype == "auto" else options.dtype,
         "pipeline_parallel_size": options.pipeline_parallel_size,
         "enable_expert_parallel": options.expert_parallel,
         "speculative_config": draft if options.draft_tokens else None,
-        "enforce_eager": current_platform.is_cpu(),  # there, compiling takes minutes
+        # On a CPU compiling takes minutes; but a pipeline's later stages get their buffers by its warm-up.
+        "enforce_eager": current_platform.is_cpu() and options.pipeline_parallel_size == 1,
         "use_tqdm_on_load": False,
         "enable_auto_tool_choice": True,
         "tool_call_parser": PARSER,
@@ -209,6 +217,25 @@ def _arguments(checkpoint: Path, names: Sequence[str], options: LanguageOptions)
         "default_chat_template_kwargs": {THINKING: False},
         **shared_arguments(options),
     }
+
+
+def _own_dtype(checkpoint: Path) -> str:
+    """What the checkpoint names; vLLM's "auto" would round float32 to bfloat16."""
+    path = checkpoint / CONFIG_FILE
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        return str(config.get("dtype") or config.get("torch_dtype") or "auto")
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}): download the checkpoint again") from error
+
+
+def _require_what_cpus_can(options: LanguageOptions) -> None:
+    if options.expert_parallel:
+        raise EngineDead(
+            "LLM_EXPERT_PARALLEL needs GPUs: vLLM's kernel for CPUs crashes on a part of the experts"
+        )
+    if not options.own_classes:
+        raise EngineDead("LLM_CLASSES=vllm needs a GPU: vLLM's own MiMoV2 needs Triton")
 
 
 def _build(arguments: Namespace, options: LanguageOptions) -> AsyncLLM:

@@ -16,6 +16,8 @@ class LanguagePipeline(Pipeline, Protocol):
     async def answer(self, endpoint: Endpoint, body: JsonObject) -> Answer:
         """Answer one request. Cancelling the call, or closing the stream, aborts it in the engine.
 
+        A stream's first event says that the engine has let the request in; streams raise the same errors.
+
         Raises:
             RequestValidationError: a field is wrong.
             InvalidRequest: the request cannot be served as it stands.

@@ -2,46 +2,91 @@
 template would stumble over, or pass over in silence.
 """
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from itertools import takewhile
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from jsonschema.exceptions import SchemaError
 from jsonschema.validators import Draft202012Validator, validator_for
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from vllm.exceptions import VLLMError
 
 from app.errors import InvalidRequest
+from app.language.errors import from_exception, shortened
 from app.language.pipeline import Endpoint, JsonObject
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAY_BE_SILENT = "assistant"  # the role whose messages may have tool calls in place of content
+# What messages may be made of, and where its text is. Others would have vLLM fetch what they name.
+TEXT_PARTS = {
+    "text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+    "input_text": "text",
+    "output_text": "text",
+    "summary_text": "text",
+    "reasoning_text": "text",
+}
 TOOL_NAME = re.compile("[A-Za-z0-9_-]{1,64}")  # OpenAI's rule
 MAX_CHOICES = 128  # OpenAI's limit of `n`
+MAX_DEPTH = 64  # of lists in objects in lists: readers of bodies recurse, some with many frames a level
+MAX_SHOWN_CHARS = 64  # of a value
 FIELD = re.compile("[a-z][a-z0-9_]*")
+NO_FIT = "the fields do not go together: see OpenAI's reference"
 NO_FORM = "has none of the forms that it may have: see OpenAI's reference"
 TYPES = ("str", "int", "float", "bool", "list", "dict")  # pydantic names the branches of a union so
 
 
-def parse(cls: type[BaseModel], body: JsonObject) -> BaseModel:
-    """Validate a body.
+def parse(endpoint: Endpoint, cls: type[BaseModel], body: JsonObject) -> BaseModel:
+    """Validate a body that `check` has passed.
 
     Raises:
         RequestValidationError: a field is wrong. What is wrong in each branch of a union is told as one
             problem of the whole field: the branches are vLLM's affair.
+        InvalidRequest: fields do not go together.
     """
     try:
-        return cls.model_validate(body)
+        return cls.model_validate(dict(body))  # a copy, since vLLM writes defaults into it
     except ValidationError as error:
-        problems: dict[tuple[int | str, ...], Mapping[str, Any]] = {}
-        for problem in error.errors():
-            field = tuple(takewhile(_is_of_a_field, problem["loc"]))
-            whole: Mapping[str, Any] = (
-                problem if field == problem["loc"] else {"type": "union", "msg": NO_FORM}
-            )
-            problems.setdefault(field, {**whole, "loc": ("body", *field)})
-        raise RequestValidationError(list(problems.values())) from error
+        raise _as_problems(error) from error
+    except VLLMError as error:
+        raise from_exception(error, endpoint) from error
+    except Exception as error:  # vLLM's checks come before the types', and stumble over wrong ones
+        raise _mistyped(endpoint, cls, body) from error
+
+
+def _as_problems(error: ValidationError) -> RequestValidationError:
+    problems: dict[tuple[int | str, ...], Mapping[str, Any]] = {}
+    for problem in error.errors(include_url=False, include_context=False):
+        field = tuple(takewhile(_is_of_a_field, problem["loc"]))
+        whole = field == problem["loc"]
+        kind, message = (problem["type"], shortened(problem["msg"])) if whole else ("union", NO_FORM)
+        problems.setdefault(field, {"type": kind, "msg": message, "loc": ("body", *field)})
+    return RequestValidationError(list(problems.values()))
+
+
+def _mistyped(endpoint: Endpoint, cls: type[BaseModel], body: JsonObject) -> Exception:
+    """Which fields have a wrong type."""
+    try:
+        _fields_alone(cls).model_validate(body)
+    except ValidationError as error:
+        return _as_problems(error)
+    except VLLMError as error:
+        return from_exception(error, endpoint)
+    except Exception:  # noqa: BLE001 (checks of parts stumble as well)
+        return InvalidRequest(NO_FIT)
+    return InvalidRequest(NO_FIT)
+
+
+@cache
+def _fields_alone(cls: type[BaseModel]) -> type[BaseModel]:
+    """A request class without the checks of its own."""
+    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in cls.model_fields.items()}
+    return create_model(cls.__name__, __config__=ConfigDict(protected_namespaces=()), **fields)
 
 
 def _is_of_a_field(part: int | str) -> bool:
@@ -54,10 +99,41 @@ def check(endpoint: Endpoint, body: JsonObject, vocab_size: int) -> None:
     Raises:
         InvalidRequest: names the field.
     """
+    for name, value in body.items():
+        _check_value(name, value)
     for look in CHECKS[endpoint]:
         look(body)
     for field in ("prompt", "tokens"):
         _check_tokens(body.get(field), field, vocab_size)
+
+
+def _check_value(name: str, value: object) -> None:
+    """Refuse what JSON has not, and what is nested too deeply to be read."""
+    field = name[:MAX_SHOWN_CHARS]
+    level, depth = [name, value], 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise InvalidRequest(f"{field} is nested more than {MAX_DEPTH} levels deep: flatten it", field)
+        for part in level:
+            if isinstance(part, float) and not math.isfinite(part):
+                raise InvalidRequest(f"{field} has {part}: give a finite number", field)
+            if isinstance(part, str) and not _is_unicode(part):
+                raise InvalidRequest(f"{field} has half of a surrogate pair: send valid Unicode", field)
+        level, depth = [part for whole in level for part in _parts(whole)], depth + 1
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return (*value, *value.values())
+    return value if isinstance(value, list) else ()
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_messages(body: JsonObject) -> None:
@@ -81,6 +157,28 @@ def _check_message(message: object, field: str) -> None:
         raise InvalidRequest(
             f"{field}.content is {_shown(content)}: give a text, or a list of parts", f"{field}.content"
         )
+    _check_parts(content, f"{field}.content")
+
+
+def _check_input(body: JsonObject) -> None:
+    """The messages of a response, and what tools returned."""
+    items = body.get("input")
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        for name in ("content", "output"):
+            if isinstance(item, Mapping):
+                _check_parts(item.get(name), f"input.{index}.{name}")
+
+
+def _check_parts(parts: object, field: str) -> None:
+    for index, part in enumerate(parts if isinstance(parts, list) else ()):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        key = TEXT_PARTS.get(kind) if isinstance(kind, str) else None
+        if key is None:
+            raise InvalidRequest(
+                f"{field}.{index} is of type {_shown(kind)}: the model reads texts alone", f"{field}.{index}"
+            )
+        if not isinstance(part.get(key), str):
+            raise InvalidRequest(f"{field}.{index}.{key} must be a text", f"{field}.{index}.{key}")
 
 
 def _check_tools(body: JsonObject) -> None:
@@ -107,22 +205,33 @@ def _check_answer_schema(body: JsonObject) -> None:
         _check_schema(described["schema"], "response_format.json_schema.schema")
 
 
+def _check_text_schema(body: JsonObject) -> None:
+    text = body.get("text")
+    wanted = text.get("format") if isinstance(text, Mapping) else None
+    if isinstance(wanted, Mapping) and wanted.get("schema") is not None:
+        _check_schema(wanted["schema"], "text.format.schema")
+
+
 def _check_schema(schema: Any, field: str) -> None:
     if not isinstance(schema, Mapping):
         raise InvalidRequest(f"{field} must be a JSON schema, hence an object", field)
+    if not isinstance(schema.get("$schema", ""), str):
+        raise InvalidRequest(f"{field}.$schema must be the address of a metaschema", field)
     try:
         validator_for(schema, default=Draft202012Validator).check_schema(schema)
     except SchemaError as error:
-        where = "".join(f".{part}" for part in error.absolute_path)
+        where = shortened("".join(f".{part}" for part in error.absolute_path))
         raise InvalidRequest(
-            f"{field} is not a JSON schema: at {field}{where}, {error.message}", field
+            f"{field} is not a JSON schema: at {field}{where}, {shortened(error.message)}", field
         ) from error
+    except (ValueError, ArithmeticError) as error:  # of addresses and patterns that Python cannot read
+        raise InvalidRequest(f"{field} is not a JSON schema: {shortened(str(error))}", field) from error
 
 
 def _check_choices(body: JsonObject) -> None:
     count = body.get("n")
     if isinstance(count, int) and count > MAX_CHOICES:
-        raise InvalidRequest(f"n is {count}: ask for at most {MAX_CHOICES} choices", "n")
+        raise InvalidRequest(f"n is {_shown(count)}: ask for at most {MAX_CHOICES} choices", "n")
 
 
 def _check_template(body: JsonObject) -> None:
@@ -150,13 +259,13 @@ def _check_tokens(tokens: object, field: str, vocab_size: int) -> None:
 
 
 def _shown(value: object) -> str:
-    return "missing" if value is None else repr(value)[:64]
+    return "missing" if value is None else repr(value)[:MAX_SHOWN_CHARS]
 
 
 CHECKS: dict[Endpoint, tuple[Callable[[JsonObject], None], ...]] = {
     "chat": (_check_messages, _check_tools, _check_answer_schema, _check_choices, _check_template),
     "completion": (_check_answer_schema, _check_choices),
-    "response": (_check_tools, _check_history),
+    "response": (_check_input, _check_tools, _check_text_schema, _check_history),
     "tokenize": (_check_messages, _check_tools, _check_template),
     "detokenize": (),
 }

@@ -34,8 +34,10 @@ class LanguageOptions(EngineOptions):
     Attributes:
         draft_tokens: tokens a step that the checkpoint's next-token layer proposes; 0: none.
         expert_parallel: whether the devices share out whole experts, instead of parts of each.
+        own_classes: whether the model is ours, or vLLM's own.
     """
 
     pipeline_parallel_size: int = 1
     expert_parallel: bool = False
     draft_tokens: int = 0
+    own_classes: bool = True

@@ -4,7 +4,7 @@
 |---|---|---|
 | KV cache on a CPU | 1GiB each | 1GiB |
 | share of a GPU's memory | 0.45 each where they share a GPU, else 0.9 | 0.9 |
-| cores of a CPU | half each | all |
+| cores of a CPU | half each, or what the other's setting leaves | all |
 
 Settings override each line. A single core is shared.
 """
@@ -41,47 +41,60 @@ def divide(settings: Settings, on_cpu: bool, cores: Sequence[int]) -> Resources:
     """Divide a machine with these usable cores.
 
     Raises:
-        EngineDead: the settings name cores that this process may not use.
+        EngineDead: an engine that is served wants cores that this process may not use, or more workers than
+            it has cores.
     """
-    both = settings.serves_speech and settings.serves_language
-    apart = (
-        settings.speech_devices is not None
-        and settings.llm_devices is not None
-        and not set(settings.speech_devices) & set(settings.llm_devices)
-    )
-    default_utilization = GPU_MEMORY_UTILIZATION / (2 if both and not apart else 1)
-    half = len(cores) // 2
-    first, second = (cores[:half], cores[half:]) if both and half else (None, None)
-    for name, wanted in (("SPEECH_CORES", settings.speech_cores), ("LLM_CORES", settings.llm_cores)):
-        if on_cpu and wanted and (missing := sorted(set(wanted) - set(cores))):
-            raise EngineDead(
-                f"{name} has core {missing[0]}, which this process may not use: see `nproc`, `taskset`"
-            )
-
-    def share(
-        kv_cache_bytes: int | None,
-        utilization: float | None,
-        devices: tuple[int, ...] | None,
-        own_cores: Sequence[int] | None,
-    ) -> Share:
-        return Share(
-            kv_cache_bytes=kv_cache_bytes or (CPU_KV_CACHE_BYTES if on_cpu else None),
-            gpu_memory_utilization=utilization or default_utilization,
-            devices=devices,
-            cores=tuple(own_cores) if on_cpu and own_cores else None,
-        )
-
+    speech_cores, llm_cores = _deal(settings, cores) if on_cpu else (None, None)
+    kv_cache_bytes = CPU_KV_CACHE_BYTES if on_cpu else None
+    utilization = GPU_MEMORY_UTILIZATION / (2 if settings.shares_gpus else 1)
     return Resources(
-        speech=share(
-            settings.speech_kv_cache_bytes,
-            settings.speech_gpu_memory_utilization,
-            settings.speech_devices,
-            settings.speech_cores or first,
+        speech=Share(
+            kv_cache_bytes=settings.speech_kv_cache_bytes or kv_cache_bytes,
+            gpu_memory_utilization=settings.speech_gpu_memory_utilization or utilization,
+            devices=settings.speech_devices,
+            cores=speech_cores,
         ),
-        language=share(
-            settings.llm_kv_cache_bytes,
-            settings.llm_gpu_memory_utilization,
-            settings.llm_devices,
-            settings.llm_cores or second,
+        language=Share(
+            kv_cache_bytes=settings.llm_kv_cache_bytes or kv_cache_bytes,
+            gpu_memory_utilization=settings.llm_gpu_memory_utilization or utilization,
+            devices=settings.llm_devices,
+            cores=llm_cores,
         ),
     )
+
+
+Cores = tuple[int, ...] | None
+
+
+def _deal(settings: Settings, cores: Sequence[int]) -> tuple[Cores, Cores]:
+    """The cores of the speech and of the language engine."""
+    speech, language = settings.speech_cores, settings.llm_cores
+    half = len(cores) // 2
+    if settings.serves_speech and settings.serves_language and half:
+        speech_default, language_default = _without(cores, language), _without(cores, speech)
+        if speech is None and language is None:
+            speech_default, language_default = tuple(cores[:half]), tuple(cores[half:])
+        speech, language = speech or speech_default, language or language_default
+    if settings.serves_speech:
+        _check("SPEECH", speech, settings.speech_ranks, cores)
+    if settings.serves_language:
+        _check("LLM", language, settings.llm_ranks, cores)
+    return speech, language
+
+
+def _without(cores: Sequence[int], taken: Cores) -> Cores:
+    """What is left; where nothing is, all is shared."""
+    return tuple(core for core in cores if core not in (taken or ())) or None
+
+
+def _check(prefix: str, wanted: Cores, ranks: int, cores: Sequence[int]) -> None:
+    if missing := sorted(set(wanted or ()) - set(cores)):
+        raise EngineDead(
+            f"{prefix}_CORES has core {missing[0]}, which this process may not use: see `nproc`, `taskset`"
+        )
+    count = len(cores if wanted is None else wanted)
+    if count < ranks:
+        raise EngineDead(
+            f"{ranks} workers of {prefix}_TENSOR_PARALLEL_SIZE need a core each, and there are {count}: "
+            f"lower it, or give more by {prefix}_CORES"
+        )

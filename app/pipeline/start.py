@@ -69,11 +69,11 @@ async def start_language(settings: Settings, report: Report) -> LanguagePipeline
         EngineDead: the engine did not start.
     """
     assert settings.llm_model is not None
+    os.environ[MIMO_V2_VARIABLE] = settings.llm_classes  # before either engine has vLLM load its plug-ins
     report("resolving checkpoint")
     checkpoint = await asyncio.to_thread(
         _language_checkpoint, settings.llm_model, settings.llm_model_revision
     )
-    os.environ[MIMO_V2_VARIABLE] = settings.llm_classes
     await _load_vllm("app.language.engine", report)
 
     from app.language.engine import VllmPipeline  # noqa: PLC0415
@@ -95,6 +95,7 @@ async def start_language(settings: Settings, report: Report) -> LanguagePipeline
             pipeline_parallel_size=settings.llm_pipeline_parallel_size,
             expert_parallel=settings.llm_expert_parallel,
             draft_tokens=settings.llm_draft_tokens,
+            own_classes=settings.llm_classes == "own",
             dtype=settings.llm_dtype,
             prefix_caching=settings.llm_prefix_caching,
         ),

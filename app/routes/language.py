@@ -1,6 +1,9 @@
 """OpenAI's text endpoints, and vLLM's for token ids."""
 
-from collections.abc import AsyncGenerator
+import json
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
@@ -8,7 +11,7 @@ from starlette.responses import Response
 
 from app.deps import LanguageDep, SettingsDep
 from app.disconnect import unless_gone
-from app.errors import GenerationFailed, UnknownModel
+from app.errors import GenerationFailed, UnknownModel, VoxserveError, error_body, wire_of
 from app.language.pipeline import Endpoint, JsonObject
 from app.routes.models import check_language_model
 from app.schemas import ErrorBody
@@ -17,7 +20,10 @@ from app.streaming import StreamedAnswer
 
 router = APIRouter(tags=["language"], responses={"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}})
 
+logger = logging.getLogger(__name__)
+
 EVENT_STREAM = "text/event-stream"
+DONE = b"data: [DONE]\n\n"  # how OpenAI ends streams, those of responses excepted, whose clients pass it over
 EXAMPLE_CHAT = {"model": "mimo-v2", "messages": [{"role": "user", "content": "Hello!"}], "stream": True}
 EXAMPLE_TEXT = {"model": "mimo-v2", "prompt": "Once upon a time", "max_tokens": 64}
 EXAMPLE_RESPONSE = {"model": "mimo-v2", "input": "Hello!"}
@@ -95,14 +101,15 @@ async def _answer(
 ) -> Response:
     """Answer whole, or as a stream that begins once its first event is there."""
     name = body.get("model")
-    if name is not None:  # vLLM's clients may leave it out, since there is but one
-        check_language_model(name if isinstance(name, str) else repr(name), settings)
+    if isinstance(name, str):  # vLLM's clients may leave it out, since there is but one
+        check_language_model(name, settings)
     answer = await unless_gone(language.pipeline.answer(endpoint, body), request.receive)
     if isinstance(answer, bytes):
         return Response(answer, media_type="application/json")
-    first = await unless_gone(_first(answer), request.receive)
+    events = _events(answer, language.count_aborted_stream)
+    first = await unless_gone(_first(events), request.receive)
     return StreamedAnswer(
-        first, answer, language.count_aborted_stream, EVENT_STREAM, {"cache-control": "no-cache"}
+        first, events, language.count_aborted_stream, EVENT_STREAM, {"cache-control": "no-cache"}
     )
 
 
@@ -110,3 +117,27 @@ async def _first(events: AsyncGenerator[bytes, None]) -> bytes:
     async for event in events:
         return event
     raise GenerationFailed("the engine said nothing: try again")
+
+
+async def _events(
+    answer: AsyncGenerator[bytes, None], on_abort: Callable[[], None]
+) -> AsyncGenerator[bytes, None]:
+    """An answer's events. An error in the place of the first is raised, a later one is an event."""
+    begun = False
+    async with aclosing(answer):
+        try:
+            async for event in answer:
+                yield event
+                begun = True
+        except VoxserveError as error:
+            if not begun:
+                raise
+            on_abort()
+            logger.error("stream aborted: %s", error)
+            yield _error_event(error)
+            yield DONE
+
+
+def _error_event(error: VoxserveError) -> bytes:
+    wire = wire_of(error)
+    return f"data: {json.dumps(error_body(str(error), wire.type, wire.code, error.param))}\n\n".encode()

@@ -13,6 +13,7 @@ from app.settings import Settings
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
+MAX_NAME_CHARS = 128  # of a model that a client made up
 STARTED = int(time.time())  # seconds since 1970; OpenAI gives the day a model was made, which we do not know
 
 
@@ -49,5 +50,6 @@ def _served(settings: Settings) -> list[str]:
 
 def _refuse(name: str, served: Sequence[str]) -> NoReturn:
     raise UnknownModel(
-        f"the model {name!r} is not served here: use {' or '.join(map(repr, served))}", "model"
+        f"the model {name[:MAX_NAME_CHARS]!r} is not served here: use {' or '.join(map(repr, served))}",
+        "model",
     )

@@ -14,6 +14,7 @@ and seed give the same bytes.
 """
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -112,7 +113,14 @@ NORM_RANGE = (0.7, 1.3)
 QUANTIZED = (FUSED_QKV, "gate_proj", "up_proj", "down_proj")
 
 
-def make_checkpoint(directory: Path, kind: Kind = "flash", seed: int = 0, *, force: bool = False) -> None:
+def make_checkpoint(
+    directory: Path,
+    kind: Kind = "flash",
+    seed: int = 0,
+    *,
+    force: bool = False,
+    fields: Mapping[str, object] | None = None,
+) -> None:
     """Write a checkpoint whose numbers follow from `kind` and `seed`. Parent directories are made.
 
     Args:
@@ -120,6 +128,7 @@ def make_checkpoint(directory: Path, kind: Kind = "flash", seed: int = 0, *, for
         kind: of the module's table.
         seed: at least 0.
         force: replace an earlier checkpoint of ours.
+        fields: of `config.json`, where they are to differ, such as sizes.
 
     Raises:
         CheckpointError: something else is there, or there is no such kind; says what to do.
@@ -127,11 +136,11 @@ def make_checkpoint(directory: Path, kind: Kind = "flash", seed: int = 0, *, for
     """
     if kind not in KINDS:
         raise CheckpointError(f"there is no checkpoint of kind {kind!r}: name {' or '.join(KINDS)}")
-    make_directory(directory, partial(_write, kind=kind, seed=seed), force=force)
+    make_directory(directory, partial(_write, kind=kind, seed=seed, fields=fields or {}), force=force)
 
 
-def _write(directory: Path, kind: Kind, seed: int) -> None:
-    raw: dict[str, object] = {**SIZES, **CONFIGS[kind], "made_by": MADE_BY, "seed": seed}
+def _write(directory: Path, kind: Kind, seed: int, fields: Mapping[str, object]) -> None:
+    raw: dict[str, object] = {**SIZES, **CONFIGS[kind], **fields, "made_by": MADE_BY, "seed": seed}
     config = parse_config(raw)
     tensors = _random_tensors(config, seed)
     if kind == "pro-fp8":

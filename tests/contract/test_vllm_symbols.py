@@ -14,6 +14,7 @@ import pytest
 import vllm
 
 from models import compat
+from tests.contract.language_contracts import LANGUAGE_CONTRACTS
 from tests.contract.mimo_v2_contracts import MIMO_V2_CONTRACTS, loads_parts
 from tests.support.contracts import (
     Contract,
@@ -26,8 +27,8 @@ from tests.support.contracts import (
     method,
     parameters,
 )
-from tests.support.imports import ROOT
-from tests.support.vllm_uses import ASYNC_LLM, RUNNER, CallSite, find_uses, ledger
+from tests.support.imports import ROOT, python_files
+from tests.support.vllm_uses import ASYNC_LLM, OUTPUT_PROCESSOR, RUNNER, CallSite, find_uses, ledger
 
 USES = find_uses()
 
@@ -75,8 +76,13 @@ def sampling_params(symbol: Symbol) -> None:
 
 def engine_args(symbol: Symbol) -> None:
     found = inspect.signature(symbol.value).parameters
-    # Those that `engine._build` adds when they are set; the rest is checked at the call.
+    # Those that `build.shared_arguments` gives; the rest is checked at the call.
     for name in (
+        "max_num_seqs",
+        "gpu_memory_utilization",
+        "tensor_parallel_size",
+        "enable_prefix_caching",
+        "device_ids",
         "max_num_batched_tokens",
         "max_model_len",
         "kv_cache_memory_bytes",
@@ -180,14 +186,6 @@ def builds_a_runner(symbol: Symbol) -> None:
     assert "use_v2_model_runner" in inspect.getsource(inspect.getmodule(cls)), "V1 cannot be chosen"
 
 
-def ends_requests_by_an_error(symbol: Symbol) -> None:
-    from vllm.v1.engine.output_processor import OutputProcessor
-
-    method("__init__", "self.output_processor = OutputProcessor(")(symbol)
-    found = list(inspect.signature(OutputProcessor.propagate_error).parameters)
-    assert len(found) == 2, f"the parameters of propagate_error are {found}"  # self and the error
-
-
 CONTRACTS: dict[str, Contract] = {
     # the engine, as the API process drives it
     "vllm.__version__": version_is_pinned,
@@ -212,7 +210,11 @@ CONTRACTS: dict[str, Contract] = {
     f"{ASYNC_LLM}.output_handler": method(
         "_run_output_handler", "self.output_handler = asyncio.create_task("
     ),
-    f"{ASYNC_LLM}.output_processor": ends_requests_by_an_error,
+    f"{ASYNC_LLM}.output_processor": method("__init__", "self.output_processor = OutputProcessor("),
+    f"{OUTPUT_PROCESSOR}.propagate_error": parameters("e"),
+    f"{OUTPUT_PROCESSOR}.get_num_unfinished_requests": all_of(
+        parameters(), method("get_num_unfinished_requests", "return len(self.request_states)")
+    ),
     "vllm.v1.engine.exceptions.EngineDeadError": exists,
     # plug-in points
     "vllm.ModelRegistry": exists,
@@ -299,6 +301,7 @@ CONTRACTS: dict[str, Contract] = {
     "vllm.v1.worker.gpu_worker.Worker": exists,
     "vllm.v1.worker.gpu_worker.Worker.init_device": builds_a_runner,
     "vllm.v1.worker.gpu_worker.Worker.model_runner": exists,
+    **LANGUAGE_CONTRACTS,
     **MIMO_V2_CONTRACTS,
 }
 
@@ -377,3 +380,16 @@ def test_lock_files_have_the_supported_version(device: str) -> None:
     versions = re.findall(r"^vllm(?:-cpu)?==([\d.]+)", lock, re.M)
     assert len(versions) == 1
     assert versions[0].startswith(f"{compat.SUPPORTED_VLLM}.")
+
+
+def test_environment_variables() -> None:
+    """vLLM knows each of its variables that our source names; one of another name would do nothing."""
+    from vllm.envs import environment_variables
+
+    named = {
+        name
+        for path in python_files("models") + python_files("app")
+        for name in re.findall(r"\"(VLLM_[A-Z0-9_]+)\"", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 3
+    assert named <= set(environment_variables), "vLLM does not read these"

@@ -23,6 +23,15 @@ ROUTED_EXPERTS = "vllm.model_executor.layers.fused_moe.routed_experts.RoutedExpe
 REGISTERED = "vllm.model_executor.models.registry._LazyRegisteredModel"
 SUPPORTS_PP = "vllm.model_executor.models.interfaces.SupportsPP"
 MIXTURE = "vllm.model_executor.models.interfaces.MixtureOfExperts"
+OUTPUT_PROCESSOR = "vllm.v1.engine.output_processor.OutputProcessor"
+OPENAI = "vllm.entrypoints.openai"
+CHATS = f"{OPENAI}.chat_completion.serving.OpenAIServingChat"
+COMPLETIONS = f"{OPENAI}.completion.serving.OpenAIServingCompletion"
+RESPONSES = f"{OPENAI}.responses.serving.OpenAIServingResponses"
+TOKENIZATION = "vllm.entrypoints.serve.tokenize.serving.ServingTokenization"
+ERROR_RESPONSE = "vllm.entrypoints.serve.engine.protocol.ErrorResponse"
+ERROR_INFO = "vllm.entrypoints.serve.engine.protocol.ErrorInfo"
+VALIDATION_ERROR = "vllm.exceptions.VLLMValidationError"
 TEXT_GENERATION = "vllm.model_executor.models.interfaces_base.VllmModelForTextGeneration"
 
 CONFIGS = {
@@ -40,6 +49,7 @@ RECEIVERS: dict[str, dict[str, str]] = {
     "models/compat.py": {
         **CONFIGS,
         "llm": ASYNC_LLM,
+        "output_processor": OUTPUT_PROCESSOR,
         "chosen": BACKEND,
         "get_class": DIFFKV_BACKEND,
         "backend": DIFFKV_BACKEND,
@@ -65,6 +75,16 @@ RECEIVERS: dict[str, dict[str, str]] = {
     "models/runtime/runner.py": CONFIGS,
     "models/voxcpm2/minicpm4_paged.py": CONFIGS,
     "models/voxcpm2/scaffold.py": CONFIGS,
+    "app/language/engine.py": {
+        "llm": ASYNC_LLM,
+        "_llm": ASYNC_LLM,
+        "model_config": CONFIGS["model_config"],
+        "openai_serving_chat": CHATS,
+        "openai_serving_completion": COMPLETIONS,
+        "openai_serving_responses": RESPONSES,
+        "serving_tokenization": TOKENIZATION,
+    },
+    "app/language/errors.py": {"response": ERROR_RESPONSE, "error": ERROR_INFO, "raised": VALIDATION_ERROR},
     "app/pipeline/engine.py": {
         "llm": ASYNC_LLM,
         "_llm": ASYNC_LLM,
