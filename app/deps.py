@@ -14,6 +14,7 @@ from app.lifecycle import EngineService
 from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings
 from app.speaking import Speaker
+from app.voices.resolver import Voices
 
 NO_SPEECH = "no speech model is served here: start the service without SPEECH_MODEL=none"
 NO_LANGUAGE = "no language model is served here: start the service with LLM_MODEL"
@@ -29,8 +30,14 @@ async def _engines(connection: HTTPConnection) -> Engines:
     return engines
 
 
+async def _voices(connection: HTTPConnection) -> Voices:
+    voices: Voices = connection.app.state.voices
+    return voices
+
+
 SettingsDep = Annotated[Settings, Depends(_settings)]
 EnginesDep = Annotated[Engines, Depends(_engines)]
+VoicesDep = Annotated[Voices, Depends(_voices)]
 
 
 async def _speech(engines: EnginesDep) -> AsyncIterator[EngineService[SpeechPipeline]]:
@@ -47,11 +54,13 @@ async def _language(engines: EnginesDep) -> AsyncIterator[EngineService[Language
         yield engines.language
 
 
-async def _speaker(connection: HTTPConnection, settings: SettingsDep, engines: EnginesDep) -> Speaker:
+async def _speaker(
+    connection: HTTPConnection, settings: SettingsDep, engines: EnginesDep, voices: VoicesDep
+) -> Speaker:
     if engines.speech is None:
         raise UnknownModel(NO_SPEECH, "model")
     encoders: EncoderPool = connection.app.state.encoders
-    return Speaker(engines.speech, encoders, settings)
+    return Speaker(engines.speech, encoders, voices, settings)
 
 
 # Their requests are counted until the answer, streamed ones included, has been sent.

@@ -16,7 +16,13 @@ CLIENT_GONE_STATUS = 499  # nginx's; nobody receives it, the access log shows it
 MAX_NAME_CHARS = 64  # of a field's name that a client made up
 MAX_PROBLEMS = 5  # told of a body, which may have thousands
 USER_ERROR = "invalid_request_error"
-STATUS_CODES = {400: "invalid_request", 404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+STATUS_CODES = {
+    400: "invalid_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "request_too_large",
+    415: "unsupported_media_type",
+}
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -4,11 +4,13 @@
     ├── InvalidRequest          the request cannot be served as it stands; says what to change
     │   └── UnsupportedVoice
     ├── UnknownModel            the model named is not served here
+    ├── NotFound                what is asked for by id is not there
     ├── Overloaded              more requests than the engine is to hold
     ├── EngineUnavailable
     │   ├── EngineStarting      not ready yet; says which stage it is in
     │   └── EngineDead          the engine's process ended; the service stops
-    └── GenerationFailed        this request broke inside the engine; others go on
+    ├── GenerationFailed        this request broke inside the engine; others go on
+    └── StorageFailed           the voice library's files cannot be read or written
 
 `WIRE` is the one table from class to HTTP status and OpenAI error type and code.
 """
@@ -36,6 +38,10 @@ class UnknownModel(VoxserveError):
     """No such model."""
 
 
+class NotFound(VoxserveError):
+    """No such voice, or no such consent."""
+
+
 class Overloaded(VoxserveError):
     """More requests than the engine is to hold."""
 
@@ -54,6 +60,10 @@ class EngineDead(EngineUnavailable):
 
 class GenerationFailed(VoxserveError):
     """This request broke inside the engine."""
+
+
+class StorageFailed(VoxserveError):
+    """Files cannot be read or written."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +85,12 @@ WIRE: dict[type[VoxserveError], Wire] = {
     InvalidRequest: Wire(400, "invalid_request_error", "invalid_request"),
     UnsupportedVoice: Wire(400, "invalid_request_error", "unsupported_voice"),
     UnknownModel: Wire(404, "invalid_request_error", "model_not_found"),
+    NotFound: Wire(404, "invalid_request_error", "not_found"),
     Overloaded: Wire(429, "rate_limit_error", "engine_overloaded", OVERLOADED_RETRY_S),
     EngineStarting: Wire(503, "server_error", "engine_starting", ENGINE_START_RETRY_S),
     EngineDead: Wire(503, "server_error", "engine_dead", ENGINE_DEAD_RETRY_S),
     GenerationFailed: Wire(500, "server_error", "generation_failed"),
+    StorageFailed: Wire(500, "server_error", "storage_failed"),
 }
 
 

@@ -9,10 +9,11 @@ from fastapi import FastAPI
 from app.audio.pool import EncoderPool
 from app.engines import Engines
 from app.error_handlers import add_error_handlers
-from app.middleware import BodyLimit, RequestContext
+from app.middleware import MAX_BODY_BYTES, BodyLimit, RequestContext
 from app.pipeline.start import StartLanguage, StartSpeech, start_language, start_speech
-from app.routes import health, language, models, speech, speech_stream
+from app.routes import health, language, models, speech, speech_stream, voice_consents, voices
 from app.settings import Settings
+from app.voices.resolver import open_voices
 
 
 def create_app(
@@ -40,9 +41,13 @@ def create_app(
     app.state.settings = settings
     app.state.engines = engines
     app.state.encoders = encoders
-    app.add_middleware(BodyLimit)
+    app.state.voices = open_voices(settings)
+    upload_bytes = settings.voices_max_upload_mib * 2**20 + MAX_BODY_BYTES
+    larger = dict.fromkeys((voices.router.prefix, voice_consents.router.prefix), upload_bytes)
+    larger[speech.PATH] = upload_bytes * 4 // 3  # a recording in base64
+    app.add_middleware(BodyLimit, larger=larger)
     app.add_middleware(RequestContext)
     add_error_handlers(app)
-    for router in (health.router, models.router, speech.router, speech_stream.router, language.router):
-        app.include_router(router)
+    for routes in (health, models, speech, speech_stream, voices, voice_consents, language):
+        app.include_router(routes.router)
     return app

@@ -9,6 +9,7 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -68,21 +69,27 @@ class RequestContext:
 
 
 class BodyLimit:
-    """Refuses bodies that no valid request has, before they fill the memory."""
+    """Refuses bodies that no valid request has, before they fill the memory.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        larger: limits in bytes of the paths that take more than the rest.
+    """
+
+    def __init__(self, app: ASGIApp, larger: Mapping[str, int]) -> None:
         self._app = app
+        self._larger = larger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application (ASGI)."""
+        limit = self._larger.get(scope.get("path", ""), MAX_BODY_BYTES)
         size = 0
 
         async def limited() -> Message:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > MAX_BODY_BYTES:
-                raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes: send less")
+            if size > limit:
+                raise HTTPException(413, f"the body is larger than {limit} bytes: send less")
             return message
 
         await self._app(scope, limited if scope["type"] == "http" else receive, send)

@@ -14,18 +14,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from app.audio.formats import FormatName
+from app.voices.names import is_built_in
 from models.voxcpm2 import limits
 
-DEFAULT_VOICE = "default"
-# Clients offer only OpenAI's names, so each is accepted; all speak with the model's own voice.
-OPENAI_VOICES = (
-    "alloy", "ash", "ballad", "cedar", "coral", "echo", "fable",
-    "marin", "nova", "onyx", "sage", "shimmer", "verse",
-)  # fmt: skip
-VOICES = (DEFAULT_VOICE, *OPENAI_VOICES)
 MAX_DESCRIPTION_CHARS = 4096  # OpenAI's limit of `instructions`
 MIN_SPEED, MAX_SPEED = 0.25, 4.0  # OpenAI's
-
 BRACKETS = str.maketrans("()（）", "[][]")
 
 
@@ -75,7 +68,9 @@ class SpeechOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     voice: Annotated[str, BeforeValidator(_voice_name, json_schema_input_type=str | VoiceId)] | None = Field(
-        None, description="A voice that `GET /v1/audio/voices` lists, by name or id."
+        None,
+        description="The name or id of a voice of the library; `default` or one of OpenAI's names for the "
+        "model's own voice.",
     )
     response_format: FormatName = Field("mp3", description="`opus` comes in Ogg, `pcm` is 16-bit mono.")
     sample_rate: int | None = Field(
@@ -107,7 +102,7 @@ class SpeechOptions(BaseModel):
         None,
         ge=0,
         le=limits.MAX_SEED,
-        description="The same seed gives the same speech. Unset: the voice's, else drawn; see `x-seed`.",
+        description="The same seed gives the same speech. Unset: the voice's, or drawn; see `x-seed`.",
     )
     cfg_value: float | None = Field(
         None,
@@ -144,7 +139,7 @@ class SpeechOptions(BaseModel):
             raise ValueError("instructions and voice_description mean the same: give one")
         if self.reference_text and not self.reference_audio:
             raise ValueError("reference_text is given without reference_audio: give both, or neither")
-        if self.reference_audio and self.voice not in (None, *VOICES):
+        if self.reference_audio and self.voice is not None and not is_built_in(self.voice):
             raise ValueError("voice and reference_audio both give a voice: leave one out")
         return self
 

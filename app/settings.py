@@ -16,7 +16,12 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 ENV_FILE = ".env"
-OUR_PREFIXES = ("SPEECH_", "LLM_", "VOXSERVE_")  # a variable of such a name, but no setting, is a mistake
+OUR_PREFIXES = (
+    "SPEECH_",
+    "LLM_",
+    "VOICES_",
+    "VOXSERVE_",
+)  # a variable of such a name, but no setting, is a mistake
 # Kubernetes sets such variables in every container beside a Service that is named `speech` or `llm`.
 KUBERNETES_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
 MIN_KV_CACHE_BYTES = 2**20
@@ -32,6 +37,10 @@ class SettingsError(ValueError):
 
 def _default_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "voxserve"
+
+
+def _default_voices_dir() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "voxserve" / "voices"
 
 
 def _lower(value: object) -> object:
@@ -141,6 +150,21 @@ class Settings(BaseSettings):
     speech_tensor_parallel_size: int = Field(1, ge=1, description="Devices that share the model.")
     speech_prefix_caching: bool = Field(
         True, description="Whether requests reuse the computed prefix of a voice they have in common."
+    )
+    voices_dir: Path = Field(
+        default_factory=_default_voices_dir,
+        description="Where the voice library is kept; several servers may share it.",
+        json_schema_extra={
+            "default_text": "$XDG_DATA_HOME/voxserve/voices or ~/.local/share/voxserve/voices"
+        },
+    )
+    voices_max_count: int = Field(
+        1000, ge=1, description="Voices that the library holds at most, and as many consents."
+    )
+    voices_max_seconds: int = Field(30, ge=1, le=60, description="Longest recording of a voice, in seconds.")
+    voices_max_upload_mib: int = Field(10, ge=1, le=1024, description="Largest recording, in MiB.")
+    voices_consent_required: bool = Field(
+        False, description="Whether a voice needs the id of a consent that is recorded here."
     )
     llm_model: Annotated[str | None, BeforeValidator(_none_is_unset)] = Field(
         None,

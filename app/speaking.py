@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 from app.audio.formats import Output, choose_output
 from app.audio.pool import EncoderPool
-from app.errors import InvalidRequest, UnsupportedVoice
+from app.errors import InvalidRequest
 from app.lifecycle import EngineService
 from app.pipeline.generation import Generation, draw_seed
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
 from app.pipeline.utterance import Part, Utterance
-from app.schemas import DEFAULT_VOICE, VOICES, SpeechOptions
+from app.schemas import SpeechOptions
 from app.settings import Settings
 from app.text.normalise import normalise
 from app.text.segment import split_long
-from app.voices.reference import read_encoded_clip
+from app.voices.resolver import Voice, Voices
 from models.voxcpm2 import limits
 
 PART_CHARS = 300  # of a long text: some 20 s of speech, well within the model's context
@@ -57,15 +57,21 @@ class Speaker:
     Args:
         service: the engine.
         encoders: threads for the audio.
+        voices: the library.
         settings: limits.
     """
 
     def __init__(
-        self, service: EngineService[SpeechPipeline], encoders: EncoderPool, settings: Settings
+        self,
+        service: EngineService[SpeechPipeline],
+        encoders: EncoderPool,
+        voices: Voices,
+        settings: Settings,
     ) -> None:
         self.max_input_chars = settings.max_input_chars
         self._service = service
         self._encoders = encoders
+        self._voices = voices
 
     def request(self) -> AbstractContextManager[None]:
         """One more request is there, until its answer has been sent. For sockets: routes count theirs."""
@@ -84,30 +90,24 @@ class Speaker:
             EngineUnavailable: only the engine knows its sample rate.
         """
         pipeline = self._service.pipeline
-        if (options.voice or DEFAULT_VOICE) not in VOICES:
-            raise UnsupportedVoice(
-                f"there is no voice {options.voice!r}: use one of {', '.join(VOICES)}", "voice"
-            )
-        generation = Generation(
-            seed=draw_seed() if options.seed is None else options.seed,
-            cfg=limits.DEFAULT_CFG if options.cfg_value is None else options.cfg_value,
-            steps=options.inference_timesteps,
-            temperature=options.temperature,
-            min_patches=options.min_patches,
-            max_patches=options.max_patches,
-        )
-        request = SpeechRequest("", generation, description=options.description)
+        output = choose_output(options.response_format, pipeline.sample_rate, options.sample_rate)
+        voice = await self._voices.resolve(options.voice)
         if options.reference_audio:
-            clip = await read_encoded_clip(options.reference_audio, "reference_audio")
-            request = replace(request, reference=clip)
-            if options.reference_text:
-                request = replace(request, prompt=clip, prompt_text=options.reference_text)
-        return Manner(
-            request=request,
-            output=choose_output(options.response_format, pipeline.sample_rate, options.sample_rate),
-            speed=options.speed or 1.0,
-            normalize=options.normalize,
+            clip = await self._voices.decode_encoded(options.reference_audio, "reference_audio")
+            voice = Voice("", reference=clip, transcript=options.reference_text or "")
+        if options.description and voice.description:
+            raise InvalidRequest(
+                f"the voice {voice.name!r} has a description of its own: leave yours out", "instructions"
+            )
+        request = SpeechRequest(
+            text="",
+            generation=_generation(options, voice),
+            reference=voice.reference,
+            prompt=voice.reference if voice.transcript else None,
+            prompt_text=voice.transcript,
+            description=options.description or voice.description,
         )
+        return Manner(request, output, options.speed or 1.0, options.normalize)
 
     def parts(self, text: str, param: str = "input") -> list[Part]:
         """A whole text in parts that the model can speak.
@@ -139,6 +139,19 @@ class Speaker:
             streamed=streamed,
         )
         return Spoken(utterance, audio)
+
+
+def _generation(options: SpeechOptions, voice: Voice) -> Generation:
+    seed = voice.seed if options.seed is None else options.seed
+    cfg = voice.cfg if options.cfg_value is None else options.cfg_value
+    return Generation(
+        seed=draw_seed() if seed is None else seed,
+        cfg=limits.DEFAULT_CFG if cfg is None else cfg,
+        steps=options.inference_timesteps,
+        temperature=options.temperature,
+        min_patches=options.min_patches,
+        max_patches=options.max_patches,
+    )
 
 
 async def one_by_one(parts: Sequence[Part]) -> AsyncGenerator[Part, None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from app.errors import InvalidRequest
 from app.pipeline.generation import Generation, SpeechPatch
-from app.voices.reference import AudioClip, ReferenceCache
+from app.voices.reference import AudioClip, ReferenceCache, StoredClip
 from models.voxcpm2.prompt import Conditioning, Patches, Prompt, PromptBuilder
 from models.voxcpm2.tokenizer import TextTokenizer
 
@@ -29,13 +29,13 @@ class SpeechRequest:
         reference: a voice to imitate.
         prompt: audio to continue, which says `prompt_text`.
         anchor: `reference` in the form of latents `[N, patch_size, feat_dim]`, where there is none.
-        description: of a voice or a manner, such as "an old man, whispering".
+        description: of the voice or its manner. It goes before all text, in parentheses.
     """
 
     text: str
     generation: Generation
-    reference: AudioClip | None = None
-    prompt: AudioClip | None = None
+    reference: AudioClip | StoredClip | None = None
+    prompt: AudioClip | StoredClip | None = None
     prompt_text: str = ""
     anchor: Patches | None = None
     description: str = ""
@@ -84,25 +84,27 @@ class SpeechPipeline:
 
         Raises:
             InvalidRequest: there is nothing to say, audio and its text do not come together, a description
-                would be read aloud, or the request is longer than the model's context.
+                comes with audio that is only continued, or the request is longer than the model's context.
         """
         if not any(map(_is_visible, request.text)):
             raise InvalidRequest("the text is empty: give at least one word", "input")
         if (request.prompt is None) != (not request.prompt_text):
             raise InvalidRequest("prompt audio and prompt text belong together: give both or neither")
         if request.description and request.prompt is not None and request.reference is None:
-            raise InvalidRequest("where audio is only continued, a description would be read aloud")
-        prefix = f"({request.description})" if request.description else ""  # the form the model was taught
+            raise InvalidRequest(
+                "a description would be read aloud where audio is only continued: give the audio as a "
+                "reference too, or leave the description out",
+                "voice_description",
+            )
         conditioning = Conditioning(
             reference=await self._references.encode(request.reference, "right")
             if request.reference
             else request.anchor,
             prompt=await self._references.encode(request.prompt, "left") if request.prompt else None,
-            prompt_text=prefix + request.prompt_text if request.prompt else "",
+            prompt_text=(f"({request.description})" if request.description else "") + request.prompt_text,
         )
         try:
-            text = request.text if request.prompt else prefix + request.text
-            prompt = self._builder.build(text, conditioning)
+            prompt = self._builder.build(request.text, conditioning)
             prompt.require_room(self.engine.max_model_len)
         except ValueError as error:
             raise InvalidRequest(str(error), "input") from error

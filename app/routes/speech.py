@@ -22,7 +22,8 @@ from app.schemas import ErrorBody, SpeechBody
 from app.speaking import Spoken, one_by_one
 from app.streaming import StreamedAnswer
 
-router = APIRouter(prefix="/v1/audio", tags=["speech"])
+PATH = "/v1/audio/speech"
+router = APIRouter(tags=["speech"])
 
 EVENT_STREAM = "text/event-stream"
 EXAMPLES: dict[str, Any] = {
@@ -37,7 +38,7 @@ EXAMPLES: dict[str, Any] = {
 
 
 @router.post(
-    "/speech",
+    PATH,
     response_class=Response,
     responses={
         200: {"content": {form.media_type: {} for form in FORMATS.values()} | {EVENT_STREAM: {}}},

@@ -5,12 +5,11 @@ last before generated speech. Encoded latents are kept by content hash.
 """
 
 import asyncio
-import base64
 import hashlib
 import io
 import math
-import re
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
@@ -50,6 +49,19 @@ class AudioClip:
     rate: int
 
 
+@dataclass(frozen=True)
+class StoredClip:
+    """A clip that is read only when its latents are not at hand.
+
+    Attributes:
+        key: a hash of its content.
+        read: gives the clip; called in a thread.
+    """
+
+    key: bytes
+    read: Callable[[], AudioClip]
+
+
 def read_clip(source: Path | bytes, param: str | None = None) -> AudioClip:
     """Decode an audio file, mixing channels down.
 
@@ -74,24 +86,6 @@ def read_clip(source: Path | bytes, param: str | None = None) -> AudioClip:
     if not samples.any():
         raise InvalidRequest("the audio is silent: record it again", param)
     return AudioClip(samples.astype(np.float32), rate)
-
-
-async def read_encoded_clip(text: str, param: str) -> AudioClip:
-    """Decode the audio in a request: base64, or a `data:` URI of it.
-
-    Raises:
-        InvalidRequest: it is neither, or `read_clip` refuses it.
-    """
-    header, comma, payload = text.partition(",") if text.startswith("data:") else ("", "", text)
-    if text.startswith("data:") and not (comma and header.endswith(";base64")):
-        raise InvalidRequest("the data URI is not base64: write data:audio/wav;base64,...", param)
-    if re.match(r"[a-z]+://", text):
-        raise InvalidRequest("addresses are not fetched here: send the audio itself in base64", param)
-    try:
-        data = base64.b64decode(payload, validate=True)
-    except ValueError as error:
-        raise InvalidRequest(f"the audio is not base64 ({error})", param) from error
-    return await asyncio.to_thread(read_clip, data, param)
 
 
 def to_patches(clip: AudioClip, config: VoxCPM2ModelConfig, padding: Literal["left", "right"]) -> Floats:
@@ -119,13 +113,25 @@ class ReferenceCache:
         self._encoder = encoder
         self._encodings: OrderedDict[bytes, asyncio.Task[Patches]] = OrderedDict()
 
-    async def encode(self, clip: AudioClip, padding: Literal["left", "right"]) -> Patches:
+    async def encode(self, clip: AudioClip | StoredClip, padding: Literal["left", "right"]) -> Patches:
         """Latents `[patches, patch_size, feat_dim]` of a clip."""
+        if isinstance(clip, StoredClip):
+            return await self._once(clip.key + padding.encode(), lambda: self._read(clip, padding))
         samples = await asyncio.to_thread(to_patches, clip, self._encoder.config, padding)
-        key = hashlib.sha256(samples.tobytes()).digest()
+        return await self._once(
+            hashlib.sha256(samples.tobytes()).digest(), lambda: self._encoder.encode_audio(samples)
+        )
+
+    async def _read(self, clip: StoredClip, padding: Literal["left", "right"]) -> Patches:
+        whole = await asyncio.to_thread(clip.read)
+        return await self._encoder.encode_audio(
+            await asyncio.to_thread(to_patches, whole, self._encoder.config, padding)
+        )
+
+    async def _once(self, key: bytes, encode: Callable[[], Coroutine[None, None, Patches]]) -> Patches:
         encoding = self._encodings.get(key)
         if encoding is None:
-            encoding = asyncio.create_task(self._encoder.encode_audio(samples))
+            encoding = asyncio.create_task(encode())
             encoding.add_done_callback(lambda task: self._forget_failure(key, task))
             self._encodings[key] = encoding
             if len(self._encodings) > MAX_CACHED_CLIPS:

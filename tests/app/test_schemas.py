@@ -3,7 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from app.schemas import OPENAI_VOICES, SpeechBody
+from app.schemas import SpeechBody
+from app.voices.names import OPENAI_VOICES
 from models.voxcpm2 import limits
 
 MINIMAL = {"model": "voxcpm2", "input": "Hello."}

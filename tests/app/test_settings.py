@@ -50,6 +50,9 @@ def test_environment_wins_over_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ({"SPEECH_MODL": "x"}, "SPEECH_MODL in the environment is not a setting: did you mean SPEECH_MODEL?"),
         ({"VOXSERVE_CACHE": "x"}, "did you mean VOXSERVE_CACHE_DIR?"),
         ({"SPEECH_MODL": "x", "PORT": "y"}, "PORT=y: "),
+        ({"VOICES_DIRECTORY": "x"}, "did you mean VOICES_DIR?"),
+        ({"VOICES_MAX_SECONDS": "61"}, "VOICES_MAX_SECONDS=61: "),
+        ({"VOICES_MAX_UPLOAD_MIB": "0"}, "VOICES_MAX_UPLOAD_MIB=0: "),
         ({"LLM_MODLE": "x"}, "LLM_MODLE in the environment is not a setting: did you mean LLM_MODEL?"),
         ({"llm_modle": "x"}, "LLM_MODLE in the environment is not a setting"),
         ({"LLM_TEMPERATURE_OF_ALL": "x"}, "is not a setting: remove it"),
@@ -198,9 +201,15 @@ def test_engines_share_gpus_unless_told_otherwise(
         load_settings()
 
 
-def test_cache_dir_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directories_follow_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert load_settings().voxserve_cache_dir == Path("/somewhere/voxserve")
+    monkeypatch.setenv("XDG_DATA_HOME", "/elsewhere")
+    settings = load_settings()
+    assert settings.voxserve_cache_dir == Path("/somewhere/voxserve")
+    assert settings.voices_dir == Path("/elsewhere/voxserve/voices")
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_DATA_HOME", "")
+    assert load_settings().voices_dir == Path("/home/me/.local/share/voxserve/voices")
 
 
 def test_bad_settings_end_the_process_with_2(tmp_path: Path) -> None:
@@ -222,12 +231,13 @@ def test_bad_settings_end_the_process_with_2(tmp_path: Path) -> None:
 def test_env_example_is_current(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = (ROOT / ".env.example").read_text(encoding="utf-8")
     assert text == env_example()
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, "")
     lines = [line[1:] for line in text.splitlines() if line.startswith("#") and not line.startswith("# ")]
-    (tmp_path / ".env").write_text("\n".join(line for line in lines if "CACHE_DIR" not in line))
-    read = load_settings().model_dump(exclude={"voxserve_cache_dir"})
+    (tmp_path / ".env").write_text("\n".join(line for line in lines if "_DIR=" not in line))
+    read = load_settings()
     (tmp_path / ".env").unlink()
-    assert read == load_settings().model_dump(exclude={"voxserve_cache_dir"})
+    assert read == load_settings()
 
 
 def test_table_has_every_setting() -> None:

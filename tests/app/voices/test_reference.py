@@ -16,7 +16,7 @@ import soxr
 
 from app.errors import GenerationFailed, InvalidRequest
 from app.voices import reference
-from app.voices.reference import AudioClip, ReferenceCache, read_clip, to_patches
+from app.voices.reference import AudioClip, ReferenceCache, StoredClip, read_clip, to_patches
 from models.voxcpm2.config import VoxCPM2ModelConfig, read_config
 from models.voxcpm2.prompt import Patches
 from tests.support.golden import CHECKPOINT
@@ -305,6 +305,57 @@ async def test_a_failure_of_one_clip_leaves_the_others(encoder: Encoder) -> None
         await cache.encode(clip(2), "right")
     await cache.encode(clip(1), "right")
     assert len(encoder.encoded) == 2
+
+
+def stored(seed: int, reads: list[int], key: bytes = b"") -> StoredClip:
+    """A clip that notes when it is read."""
+
+    def read() -> AudioClip:
+        reads.append(seed)
+        return clip(seed)
+
+    return StoredClip(key or bytes([seed]), read)
+
+
+async def test_a_stored_clip_is_read_once_and_gives_the_latents_of_its_content(encoder: Encoder) -> None:
+    cache, reads = ReferenceCache(encoder), list[int]()
+    first = await cache.encode(stored(1, reads), "right")
+    again = await cache.encode(stored(1, reads), "right")
+    await cache.encode(stored(2, reads), "right")
+    assert reads == [1, 2]
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(first, await ReferenceCache(encoder).encode(clip(1), "right"))
+
+
+async def test_both_sides_of_a_stored_clip_are_encoded(encoder: Encoder) -> None:
+    cache, reads = ReferenceCache(encoder), list[int]()
+    for side in ("right", "left", "right", "left"):
+        await cache.encode(stored(1, reads), side)
+    right, left = encoder.encoded
+    assert (bool(right[-1]), bool(left[0])) == (False, False)
+    assert reads == [1, 1]
+
+
+async def test_requests_at_the_same_time_share_one_reading(encoder: Encoder) -> None:
+    cache, reads = ReferenceCache(encoder), list[int]()
+    encoder.go.clear()
+    waiting = [asyncio.create_task(cache.encode(stored(1, reads), "right")) for _ in range(16)]
+    await until(lambda: bool(encoder.encoded))
+    encoder.go.set()
+    await asyncio.gather(*waiting)
+    assert (reads, len(encoder.encoded)) == ([1], 1)
+
+
+async def test_a_reading_that_fails_is_not_kept(encoder: Encoder) -> None:
+    cache, reads = ReferenceCache(encoder), list[int]()
+
+    def fail() -> AudioClip:
+        raise GenerationFailed("unreadable")
+
+    with pytest.raises(GenerationFailed, match="unreadable"):
+        await cache.encode(StoredClip(b"\1", fail), "right")
+    await cache.encode(stored(1, reads, b"\1"), "right")
+    assert reads == [1]
 
 
 @asynccontextmanager
