@@ -8,6 +8,7 @@
 | 130, 143 | interrupted by SIGINT, by SIGTERM |
 """
 
+import shlex
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -50,6 +51,10 @@ ModelOption = Annotated[
         help="Checkpoint directory or Hugging Face repository.",
         show_default="SPEECH_MODEL, else a tiny random one, which speaks noise",
     ),
+]
+LanguageModelOption = Annotated[
+    str | None,
+    typer.Option(help="MiMoV2 checkpoint directory or Hugging Face repository.", show_default="LLM_MODEL"),
 ]
 RevisionOption = Annotated[
     str | None,
@@ -99,6 +104,8 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8000")] = None,
     model: ModelOption = None,
     revision: RevisionOption = None,
+    llm_model: LanguageModelOption = None,
+    llm_revision: RevisionOption = None,
 ) -> int:
     """Serve over HTTP. Environment variables and .env hold all settings; options here win over them."""
     from app.server import run as run_server  # noqa: PLC0415
@@ -108,10 +115,14 @@ def serve(
         "port": port,
         "speech_model": model,
         "speech_model_revision": revision,
+        "llm_model": llm_model,
+        "llm_model_revision": llm_revision,
     }
     overrides = {name: value for name, value in given.items() if value is not None}
     if model is not None:
         overrides["speech_model_revision"] = revision  # that of the environment is another model's
+    if llm_model is not None:
+        overrides["llm_model_revision"] = llm_revision
     return run_server(overrides)
 
 
@@ -226,7 +237,18 @@ def make_checkpoint(
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
+    typer.echo(f"made {directory}; to serve it: {_serve_command(directory, kind, variant)}")
     return OK
+
+
+def _serve_command(directory: Path, kind: CheckpointKind, variant: CheckpointVariant | None) -> str:
+    """What to type, to serve a checkpoint that was made."""
+    path = shlex.quote(str(directory))
+    if kind is CheckpointKind.VOXCPM2:
+        return f"SPEECH_MODEL={path} voxserve serve"
+    # vLLM computes with fp8 weights in 16 bits only.
+    dtype = "" if variant is CheckpointVariant.PRO_FP8 else " LLM_DTYPE=float32"
+    return f"LLM_MODEL={path}{dtype} voxserve serve"
 
 
 @cli.command()
@@ -238,9 +260,12 @@ def doctor(
             show_default="SPEECH_MODEL",
         ),
     ] = None,
+    llm_model: Annotated[
+        str | None, typer.Option(help="The same of a language model.", show_default="LLM_MODEL")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
     """Check versions, devices, the plug-in and a checkpoint, and say what to do about what is wrong."""
     from app.commands.doctor import doctor as examine  # noqa: PLC0415
 
-    return examine(model, as_json=as_json)
+    return examine(model, llm_model, as_json=as_json)

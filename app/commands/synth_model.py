@@ -40,7 +40,8 @@ def resolve_model(which: SynthModel) -> tuple[Settings, Path]:
         checkpoint = _checkpoint(settings)
         # Resolved once, so that what was checked is what is loaded.
         found = {"speech_model": str(checkpoint), "speech_model_revision": None}
-        return settings.model_copy(update=found), checkpoint
+        alone = {"llm_model": None, "llm_model_revision": None}  # no other engine takes a part of the machine
+        return settings.model_copy(update=found | alone), checkpoint
     except SettingsError as error:
         raise UsageError(*str(error).splitlines()) from error
     except CheckpointError as error:
@@ -53,6 +54,8 @@ def _checkpoint(settings: Settings) -> Path:
     from app.pipeline.checkpoint import resolve_checkpoint  # noqa: PLC0415 (imports the hub's client)
     from models.voxcpm2.make_checkpoint import default_checkpoint  # noqa: PLC0415
 
+    if not settings.serves_speech:
+        raise UsageError("SPEECH_MODEL is none: name a speech model by --model, or set SPEECH_MODEL")
     if settings.speech_model:
         return resolve_checkpoint(settings.speech_model, settings.speech_model_revision)
     typer.echo(

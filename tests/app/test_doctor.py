@@ -176,7 +176,8 @@ def healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which all is well, at once."""
     for name in ("check_versions", "check_devices", "check_tools", "check_plugin"):
         monkeypatch.setattr(doctor, name, lambda name=name: [ok(name, "fine")])
-    monkeypatch.delenv("SPEECH_MODEL", raising=False)
+    for name in ("SPEECH_MODEL", "SPEECH_MODEL_REVISION", "LLM_MODEL", "LLM_MODEL_REVISION"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.usefixtures("healthy")

@@ -14,7 +14,7 @@ from app.language.pipeline import LanguagePipeline
 from app.lifecycle import EngineService, Report
 from app.pipeline.speech import SpeechPipeline
 from app.settings import Settings
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 from tests.app.test_errors import check
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_language import FakeLanguage

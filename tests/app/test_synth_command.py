@@ -47,7 +47,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
         raise Started
 
     monkeypatch.setattr(engine_session, "run_with_engine", start)
-    for name in ("SPEECH_MODEL", "SPEECH_MODEL_REVISION"):
+    for name in ("SPEECH_MODEL", "SPEECH_MODEL_REVISION", "LLM_MODEL", "LLM_MODEL_REVISION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("VOXSERVE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
@@ -182,6 +182,21 @@ def test_settings_are_checked(
     assert "SPEECH_MODEL" in errors(capsys)[0]
 
 
+@pytest.mark.parametrize("llm_model", ["", "somewhere"])
+def test_a_service_without_speech(
+    llm_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPEECH_MODEL", "none")
+    monkeypatch.setenv("LLM_MODEL", llm_model)
+    assert synth("--text", "Hello.", "--out", tmp_path / "a.wav") == 2
+    (line,) = errors(capsys)
+    assert "SPEECH_MODEL" in line
+    assert "speech model" in line
+    with pytest.raises(Started):
+        synth("--text", "Hello.", "--out", tmp_path / "a.wav", *MODEL)
+    assert synth("--text", "Hello.", "--out", tmp_path / "a.wav", "--model", "none") == 2
+
+
 GOOD = {"name": "good", "text": "Hello."}
 
 
@@ -267,12 +282,14 @@ def test_one_text(
 ) -> None:
     monkeypatch.setenv("SPEECH_MODEL_REVISION", "of-another-model")
     monkeypatch.setenv("SPEECH_MODEL", "another/model")
+    monkeypatch.setenv("LLM_MODEL", "a/language/model")
     engine = FakeEngine(patches=3)
     seen = fake(engine)
     out, npz = tmp_path / "a.wav", tmp_path / "a.npz"
     out.write_text("an earlier file")
     assert synth("--text", "Hello.", "--out", out, "--latents", npz, "--seed", 5, *MODEL) == 0
     assert [(s.speech_model, s.speech_model_revision) for s in seen] == [(str(CHECKPOINT), None)]
+    assert not seen[0].serves_language, "speech has the whole machine"
     samples, rate = soundfile.read(out, dtype="int16")
     assert rate == RATE
     assert soundfile.info(out).subtype == "PCM_16"

@@ -22,7 +22,7 @@ from app.language import engine
 from app.language.engine import VllmPipeline
 from app.language.pipeline import Endpoint
 from app.pipeline.options import LanguageOptions
-from models.voxcpm2.config import CheckpointError
+from models.checkpoint import CheckpointError
 
 CHAT = {"messages": [{"role": "user", "content": "Hello."}]}
 BODIES: dict[Endpoint, tuple[dict[str, Any], str]] = {
@@ -264,6 +264,21 @@ def test_the_checkpoints_own_dtype(
     assert arguments(tmp_path, LanguageOptions(dtype=wanted)).dtype == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "setting"),
+    [
+        (LanguageOptions(expert_parallel=True), "LLM_EXPERT_PARALLEL"),
+        (LanguageOptions(own_classes=False), "LLM_CLASSES"),
+    ],
+)
+async def test_what_a_cpu_cannot_do(
+    options: LanguageOptions, setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.current_platform, "is_cpu", lambda: True)
+    with pytest.raises(EngineDead, match=setting):
+        await VllmPipeline.start(tmp_path, ("a",), options)
+
+
 @pytest.mark.parametrize("content", ["{", "[]", None])
 def test_a_checkpoint_without_a_configuration(content: str | None, tmp_path: Path) -> None:
     if content is not None:
@@ -292,5 +307,6 @@ def test_options_reach_vllm(tmp_path: Path) -> None:
     assert (made.enable_expert_parallel, made.enable_prefix_caching) == (True, False)
     assert made.speculative_config == {"method": "mtp", "num_speculative_tokens": 2}
     assert made.reasoning_parser == "mimo"
+    assert not made.enforce_eager, "a pipeline's stages get their buffers by the warm-up"
     assert not made.enable_log_requests, "the log has no text of requests"
     assert arguments(tmp_path, LanguageOptions()).speculative_config is None

@@ -14,8 +14,8 @@ from app.language.pipeline import LanguagePipeline
 from app.pipeline import start as starter
 from app.pipeline.options import EngineOptions, LanguageOptions
 from app.pipeline.start import start_language, start_speech
+from models.checkpoint import CheckpointError
 from models.plugin import MIMO_V2_VARIABLE
-from models.voxcpm2.config import CheckpointError
 from tests.support.fake_engine import FakeEngine
 from tests.support.golden import CHECKPOINT
 from tests.support.serving import settings
