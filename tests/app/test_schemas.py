@@ -12,8 +12,8 @@ MINIMAL = {"model": "voxcpm2", "input": "Hello."}
 
 def test_defaults_are_the_models() -> None:
     body = SpeechBody.model_validate(MINIMAL)
-    assert body.response_format == "wav"
-    assert (body.cfg_value, body.inference_timesteps) == (limits.DEFAULT_CFG, limits.DEFAULT_STEPS)
+    assert body.response_format == "mp3"
+    assert (body.cfg_value, body.inference_timesteps) == (None, limits.DEFAULT_STEPS)
     assert (body.stream, body.seed, body.voice) == (None, None, None)
 
 
@@ -23,9 +23,18 @@ def test_defaults_are_the_models() -> None:
         {"voice": "default"},
         {"voice": {"id": "alloy"}},
         *({"voice": name} for name in OPENAI_VOICES),
-        {"speed": 1},
-        {"speed": 1.0},
+        {"speed": 0.25},
+        {"speed": 4},
         {"instructions": ""},
+        {"instructions": "Speak (softly).\n\nSlowly."},
+        {"voice_description": "an old man"},
+        {"response_format": "opus", "sample_rate": 48000},
+        {"stream_format": "sse"},
+        {"reference_audio": "AAAA", "reference_text": "Hello."},
+        {"ref_audio": "AAAA", "ref_text": "Hello.", "voice": "alloy"},
+        {"max_new_tokens": 100},
+        {"normalize": False},
+        {"cfg_value": None},
         {"instructions": None},
         {"stream_format": "audio"},
         {"response_format": "pcm", "stream": False},
@@ -55,14 +64,16 @@ def test_voice_by_id() -> None:
         ({"voice": 3}, "voice", "string"),
         ({"voice": {"name": "alloy"}}, "voice", '{"id": "name"}'),
         ({"voice": {"id": 3}}, "voice", "string"),
-        ({"response_format": "mp3"}, "response_format", "wav or pcm"),
         ({"response_format": "midi"}, "response_format", "'wav' or 'pcm'"),
         ({"response_format": ["mp3"]}, "response_format", "'wav' or 'pcm'"),
-        ({"stream_format": "sse"}, "stream_format", "not served"),
-        ({"speed": 1.5}, "speed", "no control of speed"),
+        ({"stream_format": "events"}, "stream_format", "'audio' or 'sse'"),
+        ({"speed": 4.5}, "speed", "less than or equal to 4"),
+        ({"speed": 0.2}, "speed", "greater than or equal to 0.25"),
+        ({"sample_rate": 24000.5}, "sample_rate", "integer"),
         ({"speed": True}, "speed", "number"),
         ({"speed": "1.0"}, "speed", "number"),
-        ({"instructions": "whisper"}, "instructions", "not served"),
+        ({"instructions": 7}, "instructions", "string"),
+        ({"instructions": "x" * 4097}, "instructions", "4096"),
         ({"stream": "yes"}, "stream", "boolean"),
         ({"seed": -1}, "seed", "greater than or equal to 0"),
         ({"seed": 2**63}, "seed", "less than or equal to"),
@@ -75,7 +86,6 @@ def test_voice_by_id() -> None:
         ({"cfg_value": float("inf")}, "cfg_value", "finite"),
         ({"cfg_value": "2"}, "cfg_value", "number"),
         ({"cfg_value": False}, "cfg_value", "number"),
-        ({"cfg_value": None}, "cfg_value", "number"),
         ({"inference_timesteps": 1}, "inference_timesteps", "greater than or equal to 2"),
         ({"inference_timesteps": limits.MAX_STEPS + 1}, "inference_timesteps", "less than or equal to"),
         ({"max_patches": 0}, "max_patches", "greater than or equal to 1"),
@@ -97,3 +107,22 @@ def test_bounds_on_length_agree() -> None:
     SpeechBody.model_validate(MINIMAL | {"max_patches": 1})
     with pytest.raises(ValidationError, match="min_patches is greater"):
         SpeechBody.model_validate(MINIMAL | {"min_patches": 5, "max_patches": 4})
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ({"instructions": "a", "voice_description": "b"}, "mean the same"),
+        ({"reference_text": "Hello."}, "without reference_audio"),
+        ({"reference_audio": "AAAA", "voice": "Anna"}, "both give a voice"),
+        ({"stream_format": "sse", "stream": False}, "is a stream"),
+    ],
+)
+def test_fields_that_contradict_each_other(extra: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        SpeechBody.model_validate(MINIMAL | extra)
+
+
+def test_a_description_is_one_line_without_parentheses() -> None:
+    body = SpeechBody.model_validate(MINIMAL | {"instructions": " Speak (softly).\n\nSlowly. "})
+    assert body.description == "Speak [softly]. Slowly."
