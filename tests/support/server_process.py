@@ -16,7 +16,7 @@ import psutil
 from tests.support.golden import CHECKPOINT
 
 ROOT = Path(__file__).parents[2]
-COMMAND = (Path(sys.executable).with_name("voxserve"), "serve")
+COMMAND = (sys.executable, "-c", "from app.cli import main; main()", "serve")
 LISTENING = re.compile(r"listening on (http://[^\s\"]+)")
 START_TIMEOUT_S = 240.0
 POLL_S = 0.1
