@@ -1,0 +1,48 @@
+"""Roman numerals: "Henry VIII" as "Henry the eighth", "World War II" as "World War two"."""
+
+import re
+
+from app.text.lexicon import NUMBERED
+from app.text.number_words import cardinal, ordinal
+
+_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+# From 1 to 99, as numerals above are years at the end of films.
+_NUMERAL = r"(?=[IVXL])(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})(?!\w)"
+_RULERS = (
+    "Alexander|Alfonso|Benedict|Catherine|Charles|Christian|Clement|Darius|David|Edward|Elizabeth|Eric|Ferdinand|"
+    "Francis|Franz|Frederick|Frederik|George|Gregory|Gustav|Haakon|Harald|Henry|Innocent|Ivan|James|John|Joseph|"
+    "Karl|Leo|Leopold|Louis|Ludwig|Malcolm|Mary|Maximilian|Mehmed|Michael|Napoleon|Nicholas|Olav|Otto|Paul|"
+    "Pedro|Peter|Philip|Pius|Ptolemy|Rameses|Ramesses|Ramses|Richard|Robert|Rudolf|Sixtus|Urban|Victor|Wilhelm|"
+    "William|Xerxes"
+)
+_OFFICES = "King|Queen|Pope|Emperor|Empress|Tsar|Czar|Kaiser|Prince|Sultan|Pharaoh|Shah"
+_RULER = re.compile(
+    rf"(?<!\w)((?:{_RULERS}|(?:{_OFFICES}) [A-Z][a-z]{{2,20}}) )(?=[IVX]{{2}}|[IV](?: of | was |[,.;)]))({_NUMERAL})"
+)
+# A single V or X is a letter more often; I is the speaker.
+_COUNTED = re.compile(rf"(?<!\w)((?:{NUMBERED}|Super Bowl|Olympiad|Psalm) )({_NUMERAL})(?! [a-z']|'[a-z])")
+_COUNTED_MANY = re.compile(
+    rf"(?<!\w)((?:{NUMBERED}|Super Bowl|[A-Z][a-z]{{1,20}}) )(?=[IVX]{{2,6}}(?!\w))(?!XX)({_NUMERAL})"
+)
+_CENTURY = re.compile(rf"(?<!\w)({_NUMERAL})(?= [Cc]entur)")
+
+
+def read_roman(text: str) -> str:
+    """Roman numerals in words, where a name or a numbered thing stands before."""
+    text = _RULER.sub(lambda match: f"{match[1]}the {ordinal(_value(match[2]))}", text)
+    text = _COUNTED.sub(_cardinal, text)
+    text = _CENTURY.sub(lambda match: ordinal(_value(match[1])), text)
+    return _COUNTED_MANY.sub(_cardinal, text)
+
+
+def _cardinal(match: re.Match[str]) -> str:
+    return match[1] + cardinal(_value(match[2]))
+
+
+def _value(numeral: str) -> int:
+    total = previous = 0
+    for letter in reversed(numeral):
+        value = _VALUES[letter]
+        total += value if value >= previous else -value
+        previous = max(previous, value)
+    return total

@@ -1,0 +1,53 @@
+"""Times of day: "10:30 pm", "9am", "23:59", "10:05:30"."""
+
+import re
+
+from app.text.lexicon import ENDS_BEFORE_CAPITAL
+from app.text.number_words import cardinal, two_digits
+
+# "p.m." may also end its sentence; then one stop stays.
+_HALF = rf"(?:(?P<half>[aApP])(?:[mM](?![\w])|\.\s?[mM](?:\.(?P<ends>{ENDS_BEFORE_CAPITAL})?|(?!\w))))"
+_CLOCK = re.compile(
+    r"(?<![\w:.,/$-])(?P<hour>2[0-4]|[01]?[0-9]):(?P<minute>[0-5][0-9])(?::(?P<second>[0-5][0-9])(?:\.[0-9]{1,9})?)?"
+    rf"(?![0-9:])(?:\s?{_HALF}|(?P<zulu>Z)?(?!\w|\.[0-9]))"
+)
+_AFTER_RANGE = re.compile(r"(?<=[0-9])(?P<dash> ?[–-] ?)(?=[0-9]{1,2}:[0-9]{2})")
+_BRITISH = re.compile(rf"(?<![\w:.,/$-])(?P<hour>1[0-2]|[1-9])\.(?P<minute>[0-5][0-9])\s?{_HALF}")
+_HOUR = re.compile(rf"(?<![\w:.,/$])(?P<hour>1[0-2]|0?[1-9])\s?{_HALF}")
+_HOURS_TO = re.compile(
+    rf"(?<![\w:.,/$])((?:1[0-2]|0?[1-9])(?::[0-5][0-9])?) ?[–-] ?(?=(?:1[0-2]|0?[1-9])(?::[0-5][0-9])?\s?{_HALF})"
+)
+_HALF_ALONE = re.compile(rf"(?<![\w.])(?P<half>[ap])\.\s?m(?:\.(?P<ends>{ENDS_BEFORE_CAPITAL})?)(?!\w)")
+
+
+def read_times(text: str) -> str:
+    """Times in words."""
+    text = _HOURS_TO.sub(r"\1 to ", text)
+    text = _AFTER_RANGE.sub(" to ", text)
+    text = _BRITISH.sub(_clock, _CLOCK.sub(_clock, text))
+    text = _HOUR.sub(lambda match: f"{cardinal(int(match['hour']))} {_half(match)}", text)
+    return _HALF_ALONE.sub(_half, text)
+
+
+def _half(match: re.Match[str]) -> str:
+    return f"{match['half'].upper()} M" + ("" if match["ends"] is None else ".")
+
+
+def _clock(match: re.Match[str]) -> str:
+    groups = match.groupdict()
+    hour, minute, second = int(match["hour"]), int(match["minute"]), groups.get("second")
+    has_half = match["half"] is not None
+    words = _hour_and_minute(hour, minute, has_half)
+    if second and int(second):
+        words += f" and {cardinal(int(second))} second{'' if int(second) == 1 else 's'}"
+    return f"{words} {_half(match)}" if has_half else words
+
+
+def _hour_and_minute(hour: int, minute: int, has_half: bool) -> str:
+    if minute:
+        return f"{cardinal(hour)} {two_digits(minute)}"
+    if has_half:
+        return cardinal(hour)
+    if hour in (0, 24):
+        return "midnight"
+    return f"{cardinal(hour)} o'clock" if hour <= 12 else f"{cardinal(hour)} hundred"
