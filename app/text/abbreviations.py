@@ -5,7 +5,13 @@ A full stop that also ends the sentence is kept.
 
 import re
 
-from app.text.lexicon import ENDS_BEFORE_CAPITAL, ENDS_HERE, MONTH_OF_ABBREVIATION
+from app.text.lexicon import (
+    ENDS_BEFORE_CAPITAL,
+    ENDS_HERE,
+    MONTH_OF_ABBREVIATION,
+    WEEKDAY_BEFORE_DATE,
+    WEEKDAY_OF_ABBREVIATION,
+)
 
 # Before a name, with or without a stop.
 _TITLES = {
@@ -32,7 +38,7 @@ _PHRASES = {
     "viz.": "namely", "a.k.a.": "also known as", "approx.": "approximately", "dept.": "department",
     "Dept.": "Department", "govt.": "government", "Govt.": "Government", "assoc.": "association",
     "Assoc.": "Association", "asst.": "assistant", "Asst.": "Assistant", "vs.": "versus", "vs": "versus",
-    "misc.": "miscellaneous", "incl.": "including", "excl.": "excluding", "N.B.": "note well", "w/o": "without",
+    "N/A": "N A", "misc.": "miscellaneous", "incl.": "including", "excl.": "excluding", "N.B.": "note well", "w/o": "without",
     "w/": "with", "c/o": "care of", "and/or": "and or", "E.g.": "For example", "I.e.": "That is",
 }  # fmt: skip
 _AT_THE_END = ("etc.", "et al.")  # of sentences; the others lead on
@@ -67,6 +73,7 @@ _SUFFIX = re.compile(rf"(?<=[\w,]\s)({_any_of(_SUFFIXES)})\.(?P<ends>{ENDS_HERE}
 _PHRASE = re.compile(rf"(?<![\w./])({_any_of(_PHRASES)})(?P<ends>{ENDS_BEFORE_CAPITAL})?(?![\w])")
 _BEFORE_NUMBER = re.compile(rf"(?<![\w.])(?<![0-9]\s)({_any_of(_COUNTED)})\.\s?(?=[0-9#])", re.IGNORECASE)
 _MONTH = re.compile(rf"(?<!\w)({_any_of(MONTH_OF_ABBREVIATION)})\.(?=\s[a-z0-9]|,)")
+_WEEKDAY = re.compile(WEEKDAY_BEFORE_DATE)
 _CASE = re.compile(r"(?<=[a-z]) v\. (?=[A-Z])")
 
 
@@ -74,6 +81,7 @@ def expand_abbreviations(text: str) -> str:
     """Abbreviations of English as the words they stand for."""
     text = _PHRASE.sub(_phrase, text)
     text = _BEFORE_NUMBER.sub(_before_number, text)
+    text = _WEEKDAY.sub(lambda match: WEEKDAY_OF_ABBREVIATION[match[1]], text)
     text = _MONTH.sub(lambda match: MONTH_OF_ABBREVIATION[match[1]], text)
     text = _HOUSE_STREET.sub(lambda match: match["house"] + _road(match), text)
     text = _STREET.sub(lambda match: match["before"] + _road(match), text)

@@ -9,11 +9,22 @@ import re
 from app.text.acronyms import SPELLED, SPOKEN, is_emphasis, spelled
 from app.text.lexicon import ENDS_HERE
 
-_SPECIAL = {"PhD": "P H D", "PhDs": "P H D's", "MSc": "M S C", "BSc": "B S C", "OK": "okay", "OKAY": "okay"}
+_SPECIAL = {
+    "PhD": "P H D",
+    "PhDs": "P H D's",
+    "MSc": "M S C",
+    "BSc": "B S C",
+    "WWI": "World War one",
+    "WWII": "World War two",
+    "OK": "okay",
+    "OKAY": "okay",
+}
 _SPECIAL_WORD = re.compile(rf"(?<![\w'])(?:{'|'.join(_SPECIAL)})(?![\w'])")
 
 # Two to nine letters with stops between; the last stop stays where the sentence ends.
-_DOTTED = re.compile(rf"(?<![\w.])((?:[A-Za-z]\.){{1,8}}[A-Za-z])(?:\.(?P<ends>{ENDS_HERE})?)?(?![\w.])")
+_DOTTED = re.compile(
+    rf"(?<![\w.])((?:(?:[A-Za-z]|Ph)\.){{1,8}}(?:[A-Za-z]|Sc))(?:\.(?P<ends>{ENDS_HERE})?)?(?![\w.])"
+)
 # The C of "Plan C. Then" ends a sentence, the J of "J. Smith" does not.
 _INITIAL = re.compile(rf"(?<![\w.'-])([A-Z])\.(?!{ENDS_HERE})(?: ?(?=[A-Z]))")
 _WORD = re.compile(r"(?<![\w'])([A-Z]{2,})('[sS]\b|s\b)?(?!\w)")
@@ -40,6 +51,8 @@ def _dotted(match: re.Match[str]) -> str:
 
 def _word(match: re.Match[str]) -> str:
     word, ending = match[1], (match[2] or "").lower()
+    if word == "AM" and not match.string.endswith("I ", 0, match.start()):  # radio, not "I AM"
+        return spelled(word)
     if word in SPOKEN:
         return word + ending
     if is_emphasis(word):

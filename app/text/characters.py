@@ -49,4 +49,4 @@ def fold(text: str) -> str:
 def _plain_fraction(match: re.Match[str]) -> str:
     plain = unicodedata.normalize("NFKC", match[1]).replace("⁄", "/")
     before = match.string[match.start() - 1 : match.start()]
-    return f" {plain}" if before.isdigit() else plain
+    return f" {plain}" if before.isalnum() else plain

@@ -12,6 +12,7 @@ _PHONE = re.compile(
 _INTERNATIONAL = re.compile(
     r"(?<![\w.,/-])(?P<plus>\+)[0-9]{1,3}(?:[ -](?:\(0\))?[0-9]{2,5}){2,5}(?![\w-]|[.,][0-9])"
 )
+_TRUNK = re.compile(r"(?<![\w.,/-])0[0-9]{2,4}(?: [0-9]{3,4}){2}(?![\w-]|[.,][0-9])")
 _LOCAL_PHONE = re.compile(r"(?<![\w.,/$£€-])([0-9]{3})-([0-9]{4})(?![\w-]|[.,][0-9])")
 _CHAIN = re.compile(r"(?<![\w.,/-])[0-9]{1,8}(?:-[0-9]{1,8}){2,8}(?![\w-]|[.,][0-9])")
 _TOLL_FREE = re.compile(r"(?<![\w.,/-])1-8[0-9]{2}(?=-[A-Z])")
@@ -42,7 +43,7 @@ _ZIP = re.compile(r"(?<=\b[A-Z]{2} )([0-9]{5})(?:-([0-9]{4}))?(?![\w-]|[.,][0-9]
 
 # COVID-19, HTML5, H2O, GPT-3.5, F-16s
 _AFTER_LETTER = re.compile(
-    r"(?<=[A-Za-z])-?([0-9]{1,18})(\.[0-9]{1,18})?(?P<plural>'?s(?!\w))?(?![0-9])(?P<glued>(?=[A-Za-z]))?"
+    r"(?<=[A-Za-z])-?([0-9]{1,18})(\.[0-9]{1,18})?(?P<plural>s(?!\w))?(?![0-9])(?P<glued>(?=[A-Za-z]))?"
 )
 # 3D, 5G, 1080p
 _BEFORE_LETTER = re.compile(r"(?<![\w.,])([0-9]{1,18})(\.[0-9]{1,18})?(?=[A-Za-z])(?!x\b)")
@@ -50,7 +51,7 @@ _BEFORE_LETTER = re.compile(r"(?<![\w.,])([0-9]{1,18})(\.[0-9]{1,18})?(?=[A-Za-z
 
 def read_identifiers(text: str) -> str:
     """Telephone numbers, addresses, versions and numbered names in words."""
-    for pattern in (_PHONE, _INTERNATIONAL, _CARD, _CHAIN, _TOLL_FREE):
+    for pattern in (_PHONE, _INTERNATIONAL, _TRUNK, _CARD, _CHAIN, _TOLL_FREE):
         text = pattern.sub(_groups, text)
     text = _LOCAL_PHONE.sub(_local_phone, text)
     text = _IP.sub(_ip, text)

@@ -4,9 +4,13 @@ Numbers in a text of another language are better left to the voice than read in 
 """
 
 import re
+from itertools import pairwise
 
-_LETTER = re.compile(r"[^\W\d_]")
-_LATIN_LETTER = re.compile(r"[A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff\uff21-\uff3a\uff41-\uff5a]")
+import regex
+
+_NO_LETTERS = regex.compile(r"\P{L}+")
+_LATIN = regex.compile(r"[\p{Latin}]+")
+_INNER_STOP = re.compile(r"[A-Za-z0-9]\.[A-Za-z]{2}")
 _WORD = re.compile(r"[^\W\d_]+")
 _ACCENTED = re.compile(r"[\u00c0-\u024f\u1e00-\u1eff]")
 
@@ -316,16 +320,25 @@ _ACCENT_WEIGHT = 1  # naïve, Beyoncé: English has some
 
 def is_english(text: str) -> bool:
     """Whether to read `text` as English. A text without letters is ("3.14")."""
-    letters = len(_LETTER.findall(text))
-    if 2 * len(_LATIN_LETTER.findall(text)) < letters:
+    letters = _NO_LETTERS.sub("", text)
+    if 2 * len(_LATIN.sub("", letters)) > len(letters):
         return False
-    english, foreign = _votes(_WORD.findall(text))
+    english, foreign = _votes(_words(text))
     return foreign < _WORD_WEIGHT or foreign <= english
+
+
+def _words(text: str) -> list[str]:
+    """Words outside web addresses, which are in no language."""
+    words: list[str] = []
+    for token in text.split():
+        if not ("@" in token or "://" in token or _INNER_STOP.search(token)):
+            words += _WORD.findall(token)
+    return words
 
 
 def _votes(words: list[str]) -> tuple[int, int]:
     english = foreign = 0
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         lower = word.lower()
         if lower in _ENGLISH:
             english += _WORD_WEIGHT

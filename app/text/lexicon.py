@@ -7,6 +7,10 @@ WEEKDAY_OF_ABBREVIATION = {day[:3]: day for day in WEEKDAYS} | {
     "Tues": "Tuesday", "Thur": "Thursday", "Thurs": "Thursday",
 }  # fmt: skip
 
+_DAYS = "|".join(sorted(WEEKDAY_OF_ABBREVIATION, key=len, reverse=True))
+# "Sat" and "Sun" are days only where a date or an hour follows.
+WEEKDAY_BEFORE_DATE = rf"(?<!\w)({_DAYS})\.?(?=,? (?:{'|'.join([*MONTHS, *MONTH_OF_ABBREVIATION])})\b|,? at [0-9]|(?:,|(?<=\.)) [0-9])"
+
 # Capitalised, these begin a sentence far more often than they continue one as a name.
 SENTENCE_STARTERS = frozenset(
     [

@@ -9,12 +9,13 @@ from app.text.units import UNIT_SIGN, unit_words
 _RANGE = re.compile(
     rf"(?<![\w.,/-])(?P<first>{NUMBER}(?:%| ?°[CF]?|(?:{UNIT_SIGN})(?!\w)| ?[AP] M)?)(?: ?[–—] ?|-)(?=[$£€¥]?\.?[0-9])"
 )
-_MINUS = re.compile(r"(?<![^\s(\[=<>,:;/*×+^~≈±\"'])[-−](?=[$£€¥]?\.?[0-9])")
+_MINUS = re.compile(r"(?<![^\s(\[=<>,:;|/*×+^~≈±\"'])[-−](?=[$£€¥]?\.?[0-9])")
+_STARS = re.compile(r"(?<=[\w)]) ?(\*{1,2}) ?(?=[0-9(])")
 _BETWEEN = re.compile(r"(?<=[0-9)%]) - (?=[0-9(.])")
 _LETTER_MINUS = re.compile(r"(?<=\b[a-z])-(?=[0-9])")
 
 _SCIENTIFIC = re.compile(r"(?<![\w.,])([0-9]{1,18}(?:\.[0-9]{1,18})?)[eE]([+-]?)([0-9]{1,3})(?!\w|\.[0-9])")
-_POWER = re.compile(r"(?<=[\w)])(?: ?\^ ?|\*\*)\(?([+-]?)([0-9]{1,6}|[a-z](?!\w))\)?")
+_POWER = re.compile(r"(?<=[\w)]) ?\^ ?\(?([+-]?)([0-9]{1,6}|[a-z](?!\w))\)?")
 _NAMED_POWERS = {"2": "squared", "3": "cubed"}
 
 # Said by their numbers alone.
@@ -28,17 +29,22 @@ _FRACTION = re.compile(
 )
 _DIVIDED = re.compile(r"(?<=[0-9)]) ?÷ ?(?=[0-9(])|(?<=[0-9)]) / (?=[0-9(])")
 _BY = re.compile(r"(?<=[0-9])(?: ?[xX] ?|×)(?=[0-9])")
-_TIMES = re.compile(r"(?<=[0-9a-z)])(?: ?\* ?| ?× ?)(?=[0-9a-z(])")
+_TIMES = re.compile(r"(?<=[0-9a-z)]) ?× ?(?=[0-9a-z(])")
 _FOLD = re.compile(rf"(?<![\w.,])({NUMBER}) ?[x×](?![\w]| ?[=+*^<>-])")
 _RATIO = re.compile(r"(?<![\w.,:/])([0-9]{1,4}):(?=[0-9]{1,4}(?![\w:]|\.[0-9]))")
 _ABOUT = re.compile(r"[~≈] ?(?=[$£€]?[0-9])")
 
 
-def read_ranges(text: str) -> str:
-    """The dash between two numbers as "to", the one before a number as "minus"."""
-    text = _RANGE.sub(r"\g<first> to ", text)
-    text = _BETWEEN.sub(" minus ", _LETTER_MINUS.sub(" minus ", text))
+def read_signs(text: str) -> str:
+    """Signs in front of a number or amount ("-5", "~5"), and the stars of programs."""
+    text = _STARS.sub(lambda match: " times " if match[1] == "*" else "^", text)
     return _ABOUT.sub("about ", _MINUS.sub("minus ", text))
+
+
+def read_ranges(text: str) -> str:
+    """The dash between two numbers as "to", or as "minus" with spaces around it."""
+    text = _RANGE.sub(r"\g<first> to ", text)
+    return _BETWEEN.sub(" minus ", _LETTER_MINUS.sub(" minus ", text))
 
 
 def read_maths(text: str) -> str:

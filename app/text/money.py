@@ -28,7 +28,7 @@ _SIGNS = {
     "CA$": _dollar_of("Canadian"), "AU$": _dollar_of("Australian"), "NZ$": _dollar_of("New Zealand"),
     "HK$": _dollar_of("Hong Kong"), "R$": Currency("real", "reais", "centavo", "centavos"),
     "£": Currency("pound", "pounds", "penny", "pence"), "€": Currency("euro", "euros", "cent", "cents"),
-    "¥": Currency("yen", "yen"), "₹": Currency("rupee", "rupees", "paisa", "paise"), "₩": Currency("won", "won"),
+    "¥": Currency("yen", "yen"), "Rs.": Currency("rupee", "rupees"), "₹": Currency("rupee", "rupees", "paisa", "paise"), "₩": Currency("won", "won"),
     "₽": Currency("ruble", "rubles", "kopeck", "kopecks"), "₺": Currency("lira", "lira", "kurus", "kurus"),
     "₪": Currency("shekel", "shekels", "agora", "agorot"), "₫": Currency("dong", "dong"),
     "฿": Currency("baht", "baht", "satang", "satang"), "₿": Currency("bitcoin", "bitcoins"),

@@ -16,7 +16,7 @@ from app.text.emoji import remove_emoji
 from app.text.identifiers import part_letters_and_digits, read_identifiers
 from app.text.language import is_english
 from app.text.markdown import read_numbered_items, remove_markdown
-from app.text.maths import read_maths, read_ranges
+from app.text.maths import read_maths, read_ranges, read_signs
 from app.text.money import read_money
 from app.text.numbers import read_numbers, read_ordinals
 from app.text.punctuation import tidy_punctuation
@@ -35,21 +35,20 @@ _NEUTRAL: tuple[Pass, ...] = (clean, tidy_spaces, remove_emoji, remove_markdown,
 
 # Each pass leaves to the next what is not its own, so the more special forms come first: a date has digits, an
 # ISO date looks like a range, an amount of money has a decimal point.
-_ENGLISH: tuple[Pass, ...] = (
-    fold,
-    read_web,
-    lower_shouting,
-    read_numbered_items,
-    expand_abbreviations,
+_WORDS: tuple[Pass, ...] = (fold, read_web, lower_shouting, read_numbered_items, expand_abbreviations)
+_NUMBERS: tuple[Pass, ...] = (
     read_dates,
     read_times,
     read_identifiers,
+    read_signs,
     read_money,
     read_ordinals,
     read_years,
     read_ranges,
-    read_maths,
     read_units,
+    read_maths,
+)
+_LETTERS: tuple[Pass, ...] = (
     read_roman,
     part_letters_and_digits,
     read_symbols,
@@ -58,6 +57,7 @@ _ENGLISH: tuple[Pass, ...] = (
     tidy_punctuation,
     tidy_spaces,
 )
+_DIGIT = re.compile(r"[0-9]")
 _SPEAKABLE = re.compile(r"[^\W_]")
 _UNSPEAKABLE = re.compile(r"[\W_]+")
 
@@ -74,9 +74,16 @@ def normalise(text: str) -> str:
 
 
 def _run(text: str) -> str:
-    for step in _NEUTRAL:
+    text = _through(_NEUTRAL, text)
+    if not is_english(text):
+        return text
+    text = _through(_WORDS, text)
+    if _DIGIT.search(text):
+        text = _through(_NUMBERS, text)
+    return _through(_LETTERS, text)
+
+
+def _through(passes: tuple[Pass, ...], text: str) -> str:
+    for step in passes:
         text = step(text)
-    if is_english(text):
-        for step in _ENGLISH:
-            text = step(text)
     return text

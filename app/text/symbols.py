@@ -4,6 +4,9 @@ import re
 
 import regex
 
+from app.text.acronyms import spelled
+
+_AND = re.compile(r"(?<!\w)([A-Z]{1,4})&([A-Z]{1,4})(?!\w)")
 _LANGUAGES = re.compile(r"(?<!\w)([A-Z])(#|\+\+)(?!\w)")
 _LANGUAGE_SIGNS = {"#": " sharp", "++": " plus plus"}
 _NUMBER = re.compile(r"(?<![\w&])# ?(?=[0-9])")
@@ -11,6 +14,10 @@ _HASHTAG = re.compile(r"(?<![\w&])#(?=[^\W\d_])")
 _PER = re.compile(
     r"(?<=\w) ?/ ?(?=(?:second|minute|hour|day|night|week|month|quarter|year|person|unit|piece|page|user)\b)"
 )
+_SPEEDS = {"km/h": "kilometers per hour", "m/s": "meters per second", "mph": "miles per hour"}
+_SPEED = re.compile(rf"(?<![\w/])(?:{'|'.join(_SPEEDS)})(?![\w/])")
+_PER_SECOND = re.compile(r"(?<=[a-z])/s(?!\w)")
+_DOT = re.compile(r"(?<![^\s/~])\.(?=[A-Za-z])")  # .NET
 _MULTIPLE = {
     "!=": "is not equal to", "<=": "is less than or equal to", ">=": "is greater than or equal to",
     "->": "to", "=>": "to", "<-": "from", "++": "plus plus",
@@ -32,9 +39,12 @@ _SILENT = regex.compile(r"[{}~_†‡¶]|(?![$£€¥°©])[\p{So}\p{Sk}]")
 
 def read_symbols(text: str) -> str:
     """Signs in words."""
+    text = _AND.sub(lambda match: f"{spelled(match[1])} and {spelled(match[2])}", text)
     text = _LANGUAGES.sub(lambda match: match[1] + _LANGUAGE_SIGNS[match[2]], text)
     text = _HASHTAG.sub("hashtag ", _NUMBER.sub("number ", text))
-    text = _PER.sub(" per ", text)
+    text = _SPEED.sub(lambda match: _SPEEDS[match[0]], text)
+    text = _PER_SECOND.sub(" per second", _PER.sub(" per ", text))
+    text = _DOT.sub("dot ", text)
     text = _SIGN.sub(_name, text)
     text = _SEPARATOR.sub(", ", text)
     return _SILENT.sub(" ", text)

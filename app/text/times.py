@@ -15,9 +15,9 @@ _AFTER_RANGE = re.compile(r"(?<=[0-9])(?P<dash> ?[–-] ?)(?=[0-9]{1,2}:[0-9]{2}
 _BRITISH = re.compile(rf"(?<![\w:.,/$-])(?P<hour>1[0-2]|[1-9])\.(?P<minute>[0-5][0-9])\s?{_HALF}")
 _HOUR = re.compile(rf"(?<![\w:.,/$])(?P<hour>1[0-2]|0?[1-9])\s?{_HALF}")
 _HOURS_TO = re.compile(
-    rf"(?<![\w:.,/$])((?:1[0-2]|0?[1-9])(?::[0-5][0-9])?) ?[–-] ?(?=(?:1[0-2]|0?[1-9])(?::[0-5][0-9])?\s?{_HALF})"
+    r"(?<![\w:.,/$])((?:1[0-2]|0?[1-9])(?::[0-5][0-9])?(?:\s?[aApP]\.?[mM]\.?)?) ?[–-] ?"
+    rf"(?=(?:1[0-2]|0?[1-9])(?::[0-5][0-9])?\s?{_HALF})"
 )
-_HALF_ALONE = re.compile(rf"(?<![\w.])(?P<half>[ap])\.\s?m(?:\.(?P<ends>{ENDS_BEFORE_CAPITAL})?)(?!\w)")
 
 
 def read_times(text: str) -> str:
@@ -25,8 +25,7 @@ def read_times(text: str) -> str:
     text = _HOURS_TO.sub(r"\1 to ", text)
     text = _AFTER_RANGE.sub(" to ", text)
     text = _BRITISH.sub(_clock, _CLOCK.sub(_clock, text))
-    text = _HOUR.sub(lambda match: f"{cardinal(int(match['hour']))} {_half(match)}", text)
-    return _HALF_ALONE.sub(_half, text)
+    return _HOUR.sub(lambda match: f"{cardinal(int(match['hour']))} {_half(match)}", text)
 
 
 def _half(match: re.Match[str]) -> str:

@@ -49,16 +49,16 @@ _LENGTH = "mm|cm|km|m|mi|ft|in|yd"
 UNIT_FOLLOWS = rf"(?=[ -]?(?:{UNIT_SIGN})(?!\w))"
 _POWERS = {"2": "square", "3": "cubic"}
 _MEASURE = re.compile(
-    rf"(?:(?P<article>(?<!\w)[Aa]n? )|(?<![\w.,/]))(?P<number>{NUMBER})"
+    rf"(?:(?P<article>(?<!\w)[Aa]n? )|(?<![\w.,/^]))(?P<number>{NUMBER})"
     rf"(?:(?P<gap>[ -]?)(?:(?P<length>{_LENGTH})\^?(?P<power>[23])|(?P<unit>{UNIT_SIGN}))|(?P<attached>in|t))"
     rf"(?: ?/ ?(?P<per>{UNIT_SIGN})(?:\^2|(?P<squared>2))?)?(?!\w)(?:\.(?=\s[a-z0-9]))?(?P<noun>(?=\s[a-z]))?"
+    rf"(?P<race>(?= (?:run|race|sprint|dash|walk|swim|hurdles|radius|stretch|freestyle)\b))?"
 )
-_BARE_SPEED = re.compile(r"(?<![\w/])(km/h|m/s|mph)(?![\w/])")
-_SPEEDS = {"km/h": "kilometers per hour", "m/s": "meters per second", "mph": "miles per hour"}
 _PERCENT = re.compile(rf"(?<![\w.,])({NUMBER}) ?%(?!\w)")
 _SCALED = re.compile(rf"(?<![\w.,])(?P<number>{NUMBER})(?P<scale>k|K|mn|M|bn|B)(?![\w])")
 _RESOLUTION = re.compile(r"(?<![\w.,])([48])K(?!\w)")
 _HEIGHT = re.compile(r"(?<![\w'.,])([0-9]{1,2}) ?['′] ?([0-9]|1[01])(?: ?(?:\"|′′|'')|(?![\w.,'′]))")
+_FEET_AND_INCHES = re.compile(r"(?<![\w.,])([0-9]{1,3}) ?ft\.?,? ([0-9]{1,2}) ?in(?!\w)(?:\.(?= [a-z]))?")
 _EXTENT = re.compile(
     rf"(?<![\w.,])({NUMBER})(?P<mark>′′|''|\"|['′])(?= (?:tall|long|wide|high|deep|thick|screen|laptop|monitor|display|TV)\b)"
 )
@@ -67,12 +67,12 @@ _EXTENT = re.compile(
 def read_units(text: str) -> str:
     """Units in words, in the number that their amount asks for. The amount itself becomes words too."""
     text = _HEIGHT.sub(_height, text)
+    text = _FEET_AND_INCHES.sub(_feet_and_inches, text)
     text = _EXTENT.sub(_extent, text)
     text = _PERCENT.sub(lambda match: f"{number(match[1])} percent", text)
     text = _RESOLUTION.sub(r"\1 K", text)
     text = _SCALED.sub(lambda match: f"{number(match['number'])} {_SCALES[match['scale']]}", text)
-    text = _MEASURE.sub(_measure, text)
-    return _BARE_SPEED.sub(lambda match: _SPEEDS[match[1]], text)
+    return _MEASURE.sub(_measure, text)
 
 
 def unit_words(sign: str, singular: bool) -> str:
@@ -83,7 +83,9 @@ def unit_words(sign: str, singular: bool) -> str:
 def _measure(match: re.Match[str]) -> str:
     sign = match["unit"] or match["length"] or match["attached"]
     # "a 10 km run", "a 5-gallon bucket": in front of a noun the unit stands in the singular.
-    before_noun = match["noun"] is not None and (match["article"] is not None or match["gap"] == "-")
+    before_noun = match["noun"] is not None and (
+        match["article"] is not None or match["race"] is not None or match["gap"] == "-"
+    )
     singular = match["number"] == "1" or before_noun
     words = [number(match["number"])]
     if match["power"]:
@@ -98,6 +100,11 @@ def _measure(match: re.Match[str]) -> str:
 
 def _height(match: re.Match[str]) -> str:
     return f"{cardinal(int(match[1]))} foot {cardinal(int(match[2]))}"
+
+
+def _feet_and_inches(match: re.Match[str]) -> str:
+    feet, inches = unit_words("ft", match[1] == "1"), unit_words("in", match[2] == "1")
+    return f"{number(match[1])} {feet} {number(match[2])} {inches}"
 
 
 def _extent(match: re.Match[str]) -> str:

@@ -198,15 +198,9 @@ def _dictated(text: str) -> str:
 def _host(host: str) -> str:
     labels = host.rstrip(".").split(".")
     words = [_dictated(label) for label in labels]
-    for place, label in enumerate(labels[1:], start=1):
-        if (
-            place >= len(labels) - 2
-            and len(label) <= 3
-            and label.lower() not in _SPOKEN_ENDS
-            and label.isalpha()
-        ):
-            is_end = place == len(labels) - 1 or (len(labels) > 2 and len(labels[-1]) == 2)
-            words[place] = spelled(label.upper()) if is_end else words[place]
+    end = labels[-1].lower()
+    if len(labels) > 1 and end not in _SPOKEN_ENDS:
+        words[-1] = spelled(end.upper())
     if labels[0].lower() == "www":
         words[0] = "W W W"
     return " dot ".join(words)
