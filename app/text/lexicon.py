@@ -1,126 +1,37 @@
 """Words that several stages know: months, days, how sentences start, what a count is followed by."""
 
-MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]  # fmt: skip
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, for tables."""
+    return frozenset(text.split())
+
+
+MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
 MONTH_OF_ABBREVIATION = {month[:3]: month for month in MONTHS if month != "May"} | {"Sept": "September"}
-WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WEEKDAY_OF_ABBREVIATION = {day[:3]: day for day in WEEKDAYS} | {
     "Tues": "Tuesday", "Thur": "Thursday", "Thurs": "Thursday",
 }  # fmt: skip
 
 _DAYS = "|".join(sorted(WEEKDAY_OF_ABBREVIATION, key=len, reverse=True))
 # "Sat" and "Sun" are days only where a date or an hour follows.
-WEEKDAY_BEFORE_DATE = rf"(?<!\w)({_DAYS})\.?(?=,? (?:{'|'.join([*MONTHS, *MONTH_OF_ABBREVIATION])})\b|,? at [0-9]|(?:,|(?<=\.)) [0-9])"
+WEEKDAY_BEFORE_DATE = (
+    rf"(?<!\w)({_DAYS})\.?"
+    rf"(?=,? (?:{'|'.join([*MONTHS, *MONTH_OF_ABBREVIATION])})\b|,? at [0-9]|(?:,|(?<=\.)) [0-9])"
+)
 
 # Capitalised, these begin a sentence far more often than they continue one as a name.
-SENTENCE_STARTERS = frozenset(
-    [
-        "A",
-        "After",
-        "All",
-        "Also",
-        "Although",
-        "An",
-        "And",
-        "Any",
-        "Are",
-        "As",
-        "At",
-        "Because",
-        "Before",
-        "Both",
-        "But",
-        "By",
-        "Can",
-        "Could",
-        "Did",
-        "Do",
-        "Does",
-        "Each",
-        "Even",
-        "Every",
-        "For",
-        "From",
-        "Has",
-        "Have",
-        "He",
-        "Her",
-        "Here",
-        "His",
-        "How",
-        "However",
-        "I",
-        "If",
-        "In",
-        "Instead",
-        "Is",
-        "It",
-        "Its",
-        "Just",
-        "Let",
-        "Many",
-        "Maybe",
-        "Meanwhile",
-        "Most",
-        "My",
-        "Next",
-        "No",
-        "Not",
-        "Nothing",
-        "Now",
-        "Of",
-        "On",
-        "Once",
-        "One",
-        "Only",
-        "Or",
-        "Others",
-        "Our",
-        "People",
-        "Please",
-        "Several",
-        "She",
-        "Should",
-        "Since",
-        "So",
-        "Some",
-        "Soon",
-        "Such",
-        "That",
-        "The",
-        "Their",
-        "Then",
-        "There",
-        "Therefore",
-        "These",
-        "They",
-        "This",
-        "Those",
-        "Though",
-        "Thus",
-        "To",
-        "Today",
-        "Unlike",
-        "Until",
-        "Was",
-        "We",
-        "Were",
-        "What",
-        "When",
-        "Where",
-        "Whether",
-        "Which",
-        "While",
-        "Who",
-        "Why",
-        "Will",
-        "With",
-        "Would",
-        "Yes",
-        "Yet",
-        "You",
-        "Your",
-    ]
-)
+SENTENCE_STARTERS = words("""
+    A After All Also Although An And Any Are As At Because Before Both But By Can Could Did Do Does Each
+    Even Every For From Has Have He Her Here His How However I If In Instead Is It Its Just Let Many
+    Maybe Meanwhile Most My Next No Not Nothing Now Of On Once One Only Or Others Our People Please
+    Several She Should Since So Some Soon Such That The Their Then There Therefore These They This Those
+    Though Thus To Today Unlike Until Was We Were What When Where Whether Which While Who Why Will With
+    Would Yes Yet You Your
+""")
 
 # A single letter and a number follow these as a numeral: "Part I", "Chapter 4".
 NUMBERED = (

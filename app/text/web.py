@@ -3,152 +3,27 @@
 import re
 
 from app.text.acronyms import spelled
+from app.text.lexicon import words
 from app.text.number_words import identifier
 
 # Ends of hosts that are said as words; all others are letters.
-_SPOKEN_ENDS = frozenset(
-    [
-        "com",
-        "org",
-        "net",
-        "gov",
-        "info",
-        "biz",
-        "dev",
-        "app",
-        "shop",
-        "online",
-        "site",
-        "store",
-        "blog",
-        "cloud",
-        "tech",
-        "space",
-        "live",
-        "news",
-        "page",
-        "zone",
-        "art",
-        "agency",
-        "academy",
-        "email",
-        "club",
-        "pro",
-        "mil",
-        "museum",
-        "travel",
-        "name",
-        "jobs",
-    ]
-)
+_SPOKEN_ENDS = words("""
+    com co org net gov info biz dev app shop online site store blog cloud tech space live news page zone
+    art agency academy email club pro mil museum travel name jobs
+""")
 # Two-letter ends that are no English words, so that "like this.it is" stays two sentences.
-_LETTER_ENDS = [
-    "ai",
-    "au",
-    "br",
-    "ca",
-    "cc",
-    "cn",
-    "co",
-    "de",
-    "dk",
-    "ee",
-    "es",
-    "eu",
-    "fi",
-    "fr",
-    "gg",
-    "gl",
-    "gr",
-    "hk",
-    "ie",
-    "il",
-    "io",
-    "jp",
-    "kr",
-    "ly",
-    "mx",
-    "nl",
-    "nz",
-    "pl",
-    "pt",
-    "ru",
-    "se",
-    "sg",
-    "sk",
-    "tv",
-    "tw",
-    "ua",
-    "uk",
-    "xyz",
-    "edu",
-]
-_EXTENSIONS = frozenset(
-    [
-        "bat",
-        "bmp",
-        "c",
-        "cc",
-        "cfg",
-        "conf",
-        "cpp",
-        "css",
-        "csv",
-        "doc",
-        "docx",
-        "exe",
-        "gif",
-        "go",
-        "gz",
-        "h",
-        "html",
-        "ini",
-        "ipynb",
-        "java",
-        "jpeg",
-        "jpg",
-        "js",
-        "json",
-        "jsx",
-        "log",
-        "lua",
-        "md",
-        "mkv",
-        "mov",
-        "mp",
-        "mp3",
-        "mp4",
-        "pdf",
-        "php",
-        "png",
-        "ppt",
-        "pptx",
-        "py",
-        "rb",
-        "rs",
-        "rtf",
-        "sh",
-        "sql",
-        "svg",
-        "tar",
-        "toml",
-        "ts",
-        "tsx",
-        "txt",
-        "wav",
-        "webm",
-        "webp",
-        "xls",
-        "xlsx",
-        "xml",
-        "yaml",
-        "yml",
-        "zip",
-    ]
-)
-_SPOKEN_EXTENSIONS = frozenset(
-    ["bat", "conf", "doc", "exe", "gif", "go", "ini", "java", "json", "log", "toml", "yaml", "zip", "tar"]
-)
+_LETTER_ENDS = words("""
+    ai au br ca cc cn de dk edu ee es eu fi fr gg gl gr hk ie il io jp kr ly mx nl nz pl pt ru se sg sk
+    tv tw ua uk xyz
+""")
+_EXTENSIONS = words("""
+    bat bmp c cc cfg conf cpp css csv doc docx exe gif go gz h html ini ipynb java jpeg jpg js json jsx
+    log lua md mkv mov mp mp3 mp4 pdf php png ppt pptx py rb rs rtf sh sql svg tar toml ts tsx txt wav
+    webm webp xls xlsx xml yaml yml zip
+""")
+_SPOKEN_EXTENSIONS = words("""
+    bat conf doc exe gif go ini java json log toml yaml zip tar
+""")
 _SIGNS = {
     ".": "dot", "/": "slash", "-": "dash", "_": "underscore", "?": "question mark", "=": "equals", "&": "and",
     "#": "hash", "%": "percent", ":": "colon", "~": "tilde", "@": "at", "+": "plus",
