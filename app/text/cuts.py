@@ -1,20 +1,21 @@
 """Where to part text that has no end of sentence in reach: never within what a reader sees as one character."""
 
+import re
+from collections.abc import Iterator
+
 import regex
 
 from app.text.boundaries import CONTINUES, clause_ends
 
+_SPACE = re.compile(r"\s+")
 _GRAPHEME = regex.compile(r"\X")
 
 
-def space_ends(text: str, low: int, high: int) -> int:
-    """The last space in text[low:high] that one may cut at, or -1."""
-    while high > low:
-        place = max(text.rfind(" ", low, high), text.rfind("\n", low, high))
-        if place < 0 or not CONTINUES.match(text, place + 1):
-            return place
-        high = place
-    return -1
+def space_ends(text: str) -> Iterator[int]:
+    """All places before a white space that one may cut at."""
+    for space in _SPACE.finditer(text):
+        if space.start() and not CONTINUES.match(text, space.end()):
+            yield space.start()
 
 
 def grapheme_end(text: str, high: int) -> int:
@@ -39,5 +40,5 @@ def last_cut(text: str, low: int, high: int) -> int:
     clause = max((end for end in clause_ends(window) if low <= end <= high), default=0)
     if clause:
         return clause
-    space = space_ends(window, max(low, 1), high + 1)
-    return space if space > 0 else grapheme_end(window, high)
+    spaces = [end for end in space_ends(window) if end <= high]
+    return spaces[-1] if spaces else grapheme_end(window, high)

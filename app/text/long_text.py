@@ -82,10 +82,9 @@ def _best_end(text: str, start: int, max_chars: int, sentences: Sequence[int]) -
         for ends, pause in levels:
             if end := _nearest(ends, low, aim, limit):
                 return end, pause
-    space = space_ends(window, max(low - start, 1), aim - start + 1)
-    if space < 0:
-        space = space_ends(window, 1, len(window))
-    return start + (space if space > 0 else grapheme_end(window, aim - start)), "none"
+    spaces = [start + end for end in space_ends(window)]
+    end = _nearest(spaces, low, aim, high) or _nearest(spaces, start + 1, aim, high)
+    return end or start + grapheme_end(window, aim - start), "none"
 
 
 def _nearest(ends: Sequence[int], low: int, aim: int, high: int) -> int:
@@ -101,12 +100,15 @@ def _divided(size: int, count: int) -> int:
 
 def _sentence_ends(text: str) -> list[int]:
     ends: list[int] = []
-    start = 0
+    start = silent = 0  # neither letter nor digit from `start` to `silent`
     for candidate in SENTENCE_CANDIDATE.finditer(text):
         end = sentence_end(text, start, candidate, final=True)
-        if end != NONE and _SPEAKABLE.search(text, start, end):
+        if end == NONE:
+            continue
+        if _SPEAKABLE.search(text, silent, end):
             ends.append(end)
             start = end
             while text[start : start + 1].isspace():
                 start += 1
+        silent = max(start, end)
     return ends
