@@ -38,15 +38,17 @@ _PHRASES = {
     "viz.": "namely", "a.k.a.": "also known as", "approx.": "approximately", "dept.": "department",
     "Dept.": "Department", "govt.": "government", "Govt.": "Government", "assoc.": "association",
     "Assoc.": "Association", "asst.": "assistant", "Asst.": "Assistant", "vs.": "versus", "vs": "versus",
-    "N/A": "N A", "misc.": "miscellaneous", "incl.": "including", "excl.": "excluding", "N.B.": "note well", "w/o": "without",
-    "w/": "with", "c/o": "care of", "and/or": "and or", "E.g.": "For example", "I.e.": "That is",
+    "N/A": "N A", "misc.": "miscellaneous", "incl.": "including", "excl.": "excluding", "N.B.": "note well",
+    "w/o": "without", "w/": "with",
+    "c/o": "care of", "and/or": "and or", "E.g.": "For example", "I.e.": "That is",
 }  # fmt: skip
 _AT_THE_END = ("etc.", "et al.")  # of sentences; the others lead on
 # Before a number.
 _COUNTED = {
     "no": "number", "nos": "numbers", "p": "page", "pp": "pages", "vol": "volume", "vols": "volumes",
-    "ch": "chapter", "chap": "chapter", "fig": "figure", "figs": "figures", "sec": "section", "eq": "equation",
-    "ed": "edition", "art": "article", "pt": "part", "ext": "extension", "est": "established", "ca": "circa",
+    "ch": "chapter", "chap": "chapter", "fig": "figure", "figs": "figures", "sec": "section",
+    "eq": "equation", "ed": "edition",
+    "art": "article", "pt": "part", "ext": "extension", "est": "established", "ca": "circa",
     "c": "circa", "max": "maximum", "min": "minimum", "tel": "telephone", "apt": "apartment", "ste": "suite",
 }  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Where sentences and clauses end, in text that may still be growing.
 
-A judgement looks a bounded way ahead. Where the text ends before that and more may come, it is UNSURE: so a
-judgement once made holds, however the text arrives. White space must be collapsed: single spaces, or one or two
-line ends, and none at the end of the text.
+A judgement looks a bounded way ahead. Where the text ends before that and more may come, it is UNSURE: so
+a judgement once made holds, however the text arrives. White space must be collapsed: single spaces, or one
+or two line ends, and none at the end of the text.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Where to part text that has no end of sentence in reach: never within what a reader sees as one character."""
+"""Where to part text that has no end of sentence in reach: never within what is one character to a reader."""
 
 import re
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def grapheme_end(text: str, high: int) -> int:
 
 
 def last_cut(text: str, low: int, high: int) -> int:
-    """The best place to cut in text[low:high + 1]: the last clause, else the last space, else the last character.
+    """The best place to cut at or before `high`: the last clause from `low` on, the last space, or character.
 
     Looks at no text beyond `high`.
     """

@@ -3,7 +3,8 @@
 import regex
 
 # Letters and digits are never taken, though Unicode counts ℹ and ❶ as pictographs; ♭♮♯ are read.
-_EMOJI = r"(?![\p{L}\p{N}♭♮♯])(?:[\p{Emoji_Presentation}☀-➿🀀-🫿]|\p{Extended_Pictographic}\uFE0F)[\uFE0F\u200D\u20E3]*"
+_PICTURE = r"[\p{Emoji_Presentation}☀-➿🀀-🫿]|\p{Extended_Pictographic}\uFE0F"
+_EMOJI = rf"(?![\p{{L}}\p{{N}}♭♮♯])(?:{_PICTURE})[\uFE0F\u200D\u20E3]*"
 _RUN = regex.compile(rf"\s*(?:{_EMOJI})(?:\s*{_EMOJI})*(\s*)([,.!?;:…。！？，])?")
 _KEYCAP_OR_VARIANT = regex.compile(r"[\uFE00-\uFE0F\u20E3]")
 _EMOTICON = regex.compile(r"(?<!\S)[:;8=]['’]?-?[)(DPpO*/\\|](?=[\s.,!?]|$)")

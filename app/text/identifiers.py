@@ -6,7 +6,8 @@ from app.text.number_words import cardinal, digits, identifier, number, plural
 
 # Groups of digits, said one by one with a breath between.
 _PHONE = re.compile(
-    r"(?<![\w.,/-])(?:(?P<plus>\+)[0-9]{1,3}[ .-]?|1[ .-])?(?:\([0-9]{3}\) ?|[0-9]{3}[ .-])[0-9]{3}[ .-][0-9]{4}"
+    r"(?<![\w.,/-])(?:(?P<plus>\+)[0-9]{1,3}[ .-]?|1[ .-])?(?:\([0-9]{3}\) ?|[0-9]{3}[ .-])"
+    r"[0-9]{3}[ .-][0-9]{4}"
     r"(?![\w-]|[.,][0-9])"
 )
 _INTERNATIONAL = re.compile(
@@ -25,18 +26,21 @@ _IP = re.compile(
 _VERSION = re.compile(r"(?<![\w.,-])(?P<v>[vV]\.? ?)?([0-9]{1,6}(?:\.[0-9]{1,6}){2,6})(?![0-9]|\.[0-9])")
 _SHORT_VERSION = re.compile(r"(?<![\w.,-])[vV]\.?([0-9]{1,4}(?:\.[0-9]{1,4})?)(?!\w|\.[0-9])")
 _NAMED_VERSION = re.compile(
-    r"(?<!\w)((?:[Vv]ersion|[Rr]elease|Python|Java|Ubuntu|Android|iOS|macOS) )([0-9]{1,3}\.[0-9]{1,3})(?!\w|\.[0-9])"
+    r"(?<!\w)((?:[Vv]ersion|[Rr]elease|Python|Java|Ubuntu|Android|iOS|macOS) )"
+    r"([0-9]{1,3}\.[0-9]{1,3})(?!\w|\.[0-9])"
 )
 
 _EMERGENCY = re.compile(
     r"(?<!\w)((?:call|dial)(?:ed|ing|s)? )(911|999|988|411|311|112)(?![\w,.]?[0-9])", re.IGNORECASE
 )
 _NAMED = re.compile(
-    r"(?<!\w)((?:Boeing|Airbus|[Ff]light|[Rr]oom|[Rr]oute|[Hh]ighway|Interstate|[Ss]uite|[Ee]rror(?: code)?|HTTP|[Ss]tatus(?: code)?) )"
+    r"(?<!\w)((?:Boeing|Airbus|[Ff]light|[Rr]oom|[Rr]oute|[Hh]ighway|Interstate|[Ss]uite|"
+    r"[Ee]rror(?: code)?|HTTP|[Ss]tatus(?: code)?) )"
     r"([0-9]{3,4})(?!\w|[.,]?[0-9])"
 )
 _SECRET = re.compile(
-    r"(?<!\w)((?:pin|passcode|password|pass code|access code|code|zip|zip code|postcode)(?: is|:)? )([0-9]{4,8})(?!\w|[.,]?[0-9])",
+    r"(?<!\w)((?:pin|passcode|password|pass code|access code|code|zip|zip code|postcode)(?: is|:)? )"
+    r"([0-9]{4,8})(?!\w|[.,]?[0-9])",
     re.IGNORECASE,
 )
 _ZIP = re.compile(r"(?<=\b[A-Z]{2} )([0-9]{5})(?:-([0-9]{4}))?(?![\w-]|[.,][0-9])")

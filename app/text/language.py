@@ -24,7 +24,7 @@ _ENGLISH = words("""
     time to too two until up us very was way we were what when where which while who why will with would
     you your
 """)
-# Frequent words of other languages in Latin script, without those that are also English ("die", "come", "on").
+# Frequent words of other languages in Latin script, without those that are also English ("die", "come").
 _FOREIGN = words("""
     das der dem und ist nicht ein eine einen mit auf für von zu sich auch wie nur noch nach bei aus wird
     sind haben ich wir sie es oder aber über kostet kosten uhr le la les une est et dans que qui pas sur

@@ -44,7 +44,7 @@ _NO_PLURALS = (
     "across|always|as|does|had|has|his|its|is|less|perhaps|plus|this|thus|towards|was|us|versus|"
     "afterwards|besides|sometimes|election|elections"
 )
-# A lookahead: after it, the number counts something ("1984 people"). Words longer than 20 letters are no nouns.
+# A lookahead: before it, a number counts something ("1984 people"). Longer words are no nouns.
 COUNTS_FOLLOW = (
     rf"(?=\s(?!(?:{_NO_PLURALS})\b)"
     r"(?:people|men|women|children|million|billion|trillion|percent|%|feet|[a-z]{2,20}s)\b)"
@@ -53,7 +53,7 @@ COUNTS_FOLLOW = (
 _STARTER = "|".join(sorted(SENTENCE_STARTERS, key=len, reverse=True))
 # A lookahead: a full stop before it ends its sentence, even after an abbreviation.
 ENDS_HERE = rf"(?=[\"')\]]{{0,3}}(?:\Z|\n|\s[\"'(]?(?:{_STARTER})\b))"
-# The same for what is never followed by a name ("etc.", "p.m."): any capital but a day, a month or a time zone.
+# The same for what no name follows ("etc.", "p.m."): any capital but that of a day, a month or a time zone.
 ENDS_BEFORE_CAPITAL = (
     r"(?=[\"')\]]{0,3}(?:\Z|\n|\s[\"'(]?"
     rf"(?!(?:{'|'.join([*MONTHS, *WEEKDAYS])})\b|[A-Z]{{2,4}}\b)[A-Z]))"

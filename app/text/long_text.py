@@ -33,8 +33,8 @@ def split_long(text: str, max_chars: int) -> list[str]:
 def parts(text: str, max_chars: int) -> list[Part]:
     """`text` in parts of at most `max_chars` characters, about even in size within each paragraph.
 
-    A part holds no more than a paragraph. A longer paragraph is cut between sentences, else between clauses, else
-    between words, else between characters. All but white space is kept.
+    A part holds no more than a paragraph. A longer paragraph is cut between sentences, else between clauses,
+    else between words, else between characters. All but white space is kept.
 
     Raises:
         ValueError: `max_chars` is not positive.

@@ -32,8 +32,8 @@ _INLINE_TAG = re.compile(
     r"(?: [^<>\n]{0,300})?/?>",
     re.IGNORECASE,
 )
-# A web address or a line of arithmetic keeps its signs; elsewhere * and ` and ~~ are marks, and so is _ at the
-# edge of a word.
+# Web addresses and arithmetic keep their signs; elsewhere * and ` and ~~ are marks, and so is _ at the edge
+# of a word.
 _EMPHASIS = re.compile(
     r"(?P<kept>(?:https?://|www\.)[^\s`*]{1,2000}|(?<=[\w)]) ?\*{1,2} ?(?=[0-9(]))"
     r"|\\(?=[\\`*_{}\[\]()#+.!|~>-])|[*`]+|~~|(?<!\w)_+|_+(?!\w)"

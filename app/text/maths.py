@@ -4,10 +4,11 @@ import re
 
 from app.text.number_words import cardinal, number, ordinal, plural, year
 from app.text.patterns import NUMBER
-from app.text.units import UNIT_SIGN, unit_words
+from app.text.unit_signs import UNIT_SIGN, unit_words
 
 _RANGE = re.compile(
-    rf"(?<![\w.,/-])(?P<first>{NUMBER}(?:%| ?°[CF]?|(?:{UNIT_SIGN})(?!\w)| ?[AP] M)?)(?: ?[–—] ?|-)(?=[$£€¥]?\.?[0-9])"
+    rf"(?<![\w.,/-])(?P<first>{NUMBER}(?:%| ?°[CF]?|(?:{UNIT_SIGN})(?!\w)| ?[AP] M)?)"
+    r"(?: ?[–—] ?|-)(?=[$£€¥]?\.?[0-9])"
 )
 _MINUS = re.compile(r"(?<![^\s(\[=<>,:;|/*×+^~≈±\"'])[-−](?=[$£€¥]?\.?[0-9])")
 _STARS = re.compile(r"(?<=[\w)]) ?(\*{1,2}) ?(?=[0-9(])")
@@ -22,7 +23,8 @@ _NAMED_POWERS = {"2": "squared", "3": "cubed"}
 _PAIRS = re.compile(r"(?<![\w.,/])(24/7|50/50|9/11|20/20|7/11)(?![\w/]|[.,][0-9])")
 _UNIT = rf"(?: ?(?P<unit>{UNIT_SIGN})(?!\w))?"
 _MIXED = re.compile(
-    rf"(?<![\w.,/])(?P<whole>[0-9]{{1,6}})[ -](?P<top>[0-9]{{1,2}})/(?P<bottom>[0-9]{{1,3}})(?![0-9/]|[.,][0-9]){_UNIT}"
+    rf"(?<![\w.,/])(?P<whole>[0-9]{{1,6}})[ -](?P<top>[0-9]{{1,2}})/(?P<bottom>[0-9]{{1,3}})"
+    rf"(?![0-9/]|[.,][0-9]){_UNIT}"
 )
 _FRACTION = re.compile(
     rf"(?<![\w.,/])(?P<top>[0-9]{{1,6}})/(?P<bottom>[0-9]{{1,6}})(?:st|nd|rd|ths?|rds)?(?![\w/]|[.,][0-9]){_UNIT}"

@@ -28,7 +28,8 @@ _SIGNS = {
     "CA$": _dollar_of("Canadian"), "AU$": _dollar_of("Australian"), "NZ$": _dollar_of("New Zealand"),
     "HK$": _dollar_of("Hong Kong"), "R$": Currency("real", "reais", "centavo", "centavos"),
     "£": Currency("pound", "pounds", "penny", "pence"), "€": Currency("euro", "euros", "cent", "cents"),
-    "¥": Currency("yen", "yen"), "Rs.": Currency("rupee", "rupees"), "₹": Currency("rupee", "rupees", "paisa", "paise"), "₩": Currency("won", "won"),
+    "¥": Currency("yen", "yen"), "₹": Currency("rupee", "rupees", "paisa", "paise"),
+    "Rs.": Currency("rupee", "rupees", "paisa", "paise"), "₩": Currency("won", "won"),
     "₽": Currency("ruble", "rubles", "kopeck", "kopecks"), "₺": Currency("lira", "lira", "kurus", "kurus"),
     "₪": Currency("shekel", "shekels", "agora", "agorot"), "₫": Currency("dong", "dong"),
     "฿": Currency("baht", "baht", "satang", "satang"), "₿": Currency("bitcoin", "bitcoins"),
@@ -53,7 +54,8 @@ _PREFIXED = re.compile(
     rf"(?: ?[–-] ?(?P=sign)?(?P<until>{NUMBER}))?{_SCALE}?(?P<noun>(?=[ -][a-z]))?"
 )
 _SUFFIXED = re.compile(
-    rf"(?P<article>(?<!\w)[Aa]n? )?(?<![\w.,])(?P<amount>{NUMBER})(?:(?: ?– ?|-)(?P<until>{NUMBER}))?{_SCALE}?"
+    rf"(?P<article>(?<!\w)[Aa]n? )?(?<![\w.,])(?P<amount>{NUMBER})"
+    rf"(?:(?: ?– ?|-)(?P<until>{NUMBER}))?{_SCALE}?"
     rf" ?(?P<sign>[$£€¥₹₩₽₺₪₫₴](?![\w.]?[0-9])|(?:{_CODE})(?!\w))(?P<noun>(?=[ -][a-z]))?"
 )
 _CENTS = re.compile(rf"(?<![\w.,])({NUMBER}) ?¢")

@@ -1,8 +1,8 @@
 """Written text as a careful speaker would say it: a list of passes, in order.
 
-Marks without sound go in every language. Numbers, abbreviations and signs become words in English only: a text
-of another language passes them through, as its own voice reads them better. What comes out goes through again
-unchanged.
+Marks without sound go in every language. Numbers, abbreviations and signs become words in English only: a
+text of another language keeps them, as a voice reads them better in its own. What comes out goes through
+again unchanged.
 """
 
 import re
@@ -33,8 +33,8 @@ Pass = Callable[[str], str]
 # In any language.
 _NEUTRAL: tuple[Pass, ...] = (clean, tidy_spaces, remove_emoji, remove_markdown, tidy_spaces)
 
-# Each pass leaves to the next what is not its own, so the more special forms come first: a date has digits, an
-# ISO date looks like a range, an amount of money has a decimal point.
+# Each pass leaves to the next what is not its own, so the more special forms come first: an ISO date looks
+# like a range, and an amount of money has a decimal point.
 _WORDS: tuple[Pass, ...] = (fold, read_web, lower_shouting, read_numbered_items, expand_abbreviations)
 _NUMBERS: tuple[Pass, ...] = (
     read_dates,

@@ -17,7 +17,8 @@ _RULERS = (
 )
 _OFFICES = "King|Queen|Pope|Emperor|Empress|Tsar|Czar|Kaiser|Prince|Sultan|Pharaoh|Shah"
 _RULER = re.compile(
-    rf"(?<!\w)((?:{_RULERS}|(?:{_OFFICES}) [A-Z][a-z]{{2,20}}) )(?=[IVX]{{2}}|[IV](?: of | was |[,.;)]))({_NUMERAL})"
+    rf"(?<!\w)((?:{_RULERS}|(?:{_OFFICES}) [A-Z][a-z]{{2,20}}) )"
+    rf"(?=[IVX]{{2}}|[IV](?: of | was |[,.;)]))({_NUMERAL})"
 )
 # A single V or X is a letter more often; I is the speaker.
 _COUNTED = re.compile(rf"(?<!\w)((?:{NUMBERED}|Super Bowl|Olympiad|Psalm) )({_NUMERAL})(?! [a-z']|'[a-z])")

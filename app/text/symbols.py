@@ -25,7 +25,8 @@ _MULTIPLE = {
 _NAMES = {
     "&": "and", "@": "at", "+": "plus", "=": "equals", "<": "is less than", ">": "is greater than",
     "≠": "is not equal to", "≤": "is less than or equal to", "≥": "is greater than or equal to",
-    "≈": "is about", "±": "plus or minus", "×": "times", "÷": "divided by", "→": "to", "⇒": "to", "%": "percent",
+    "≈": "is about", "±": "plus or minus", "×": "times", "÷": "divided by", "→": "to", "⇒": "to",
+    "%": "percent",
     "‰": "per mille", "°": "degrees", "§": "section", "©": "copyright", "/": "slash", "\\": "backslash",
     "∞": "infinity", "√": "square root of", "π": "pi", "♯": "sharp", "♭": "flat", "^": "to the power of",
     "#": "number sign",

@@ -39,9 +39,8 @@ _URL = re.compile(rf"(?<![\w@])(?:https?|ftp)://([^\s<>\"'`*|/?#]{{1,253}}{_TAIL
 _HOST = re.compile(
     rf"(?<![\w.@/\\:-])((?:(?:www\.)(?:{_LABEL}\.){{0,5}}[A-Za-z]{{2,24}}|(?:{_LABEL}\.){{1,5}}(?:{_ENDS}))(?![\w@-]|\.\w){_TAIL})"
 )
-_FILE = re.compile(
-    rf"(?<![\w.@])([A-Za-z0-9](?:[\w-]{{0,60}}\w)?)\.({'|'.join(sorted(_EXTENSIONS, key=len, reverse=True))})(?![\w-]|\.\w)"
-)
+_EXTENSION = "|".join(sorted(_EXTENSIONS, key=len, reverse=True))
+_FILE = re.compile(rf"(?<![\w.@])([A-Za-z0-9](?:[\w-]{{0,60}}\w)?)\.({_EXTENSION})(?![\w-]|\.\w)")
 _PATH = re.compile(r"(?<![\w.,/<])(?:~|\.{1,2})?(?:/[\w.-]{1,100}){2,20}/?|(?<![\w.,/<])~/[\w.-]{1,100}")
 _END = re.compile(r"[.,;:!?)\]}'\"]{1,20}$")
 _TOKEN = re.compile(r"[0-9]{1,40}|[^\W\d_]{1,200}|.")

@@ -8,7 +8,7 @@ import re
 
 from app.text.lexicon import COUNTS_FOLLOW
 from app.text.number_words import cardinal, plural, two_digits, year
-from app.text.units import UNIT_FOLLOWS
+from app.text.unit_signs import UNIT_FOLLOWS
 
 _YEAR = r"(?:1[0-9]{3}|20[0-9]{2})"
 _RECENT = r"(?:19|20)[0-9]{2}"
@@ -38,7 +38,8 @@ _AFTER_AMOUNT = re.compile(rf"(?<!\w)((?:{_AMOUNT}) )({_RECENT})(?![\w.,-]?[0-9]
 
 _DECADE = re.compile(r"(?<![\w.,])(?<!\w')'?((?:1[0-9]|20)[0-9]0)'?s(?!\w)")
 _SHORT_DECADE = re.compile(
-    r"(?<!\w)(?:'|(?P<lead>(?:the|early|late|mid|his|her|their|my|your|our|in)[ -])'?)(?P<tens>[1-9]0)'?s(?!\w)",
+    r"(?<!\w)(?:'|(?P<lead>(?:the|early|late|mid|his|her|their|my|your|our|in)[ -])'?)"
+    r"(?P<tens>[1-9]0)'?s(?!\w)",
     re.IGNORECASE,
 )
 _SHORT_YEAR = re.compile(r"(?<![\w'])'([0-9]{2})(?![\w'])")
