@@ -65,7 +65,7 @@ _STREETS = {"Dr": "Drive", "St": "Street"}
 _HOUSE_STREET = re.compile(rf"{_HOUSE}(?P<road>Dr|St)(?:\.(?P<ends>{ENDS_HERE})?|\b)")
 # A capital or ordinal before, and no name after.
 _STREET = re.compile(
-    rf"(?P<before>(?<!\w)(?:[A-Z][a-z]{{1,20}}|[0-9]{{1,3}}(?:st|nd|rd|th))\s)"
+    rf"(?P<before>(?<!\w)(?:[A-Z][a-z]{{1,20}}(?:'s)?|[0-9]{{1,3}}(?:st|nd|rd|th))\s)"
     rf"(?P<road>Dr|St)\b(?:\.(?P<ends>{ENDS_HERE})|\.?(?!\.?\s[A-Z]|\w|'))"
 )
 _TITLE = re.compile(rf"(?<![\w.])({_any_of(_TITLES)})\.?{_NAME}")
@@ -73,8 +73,11 @@ _TITLE_ALONE = re.compile(r"(?<![\w.])(Mr|Mrs|Ms|Dr|Prof)\.")
 _RANK = re.compile(rf"(?<![\w.])({_any_of(_RANKS)})\.{_NAME}")
 _SUFFIX = re.compile(rf"(?<=[\w,]\s)({_any_of(_SUFFIXES)})\.(?P<ends>{ENDS_HERE})?|(?<=[a-z]\s)(Jr|Sr)\b")
 _PHRASE = re.compile(rf"(?<![\w./])({_any_of(_PHRASES)})(?P<ends>{ENDS_BEFORE_CAPITAL})?(?![\w])")
-_BEFORE_NUMBER = re.compile(rf"(?<![\w.])(?<![0-9]\s)({_any_of(_COUNTED)})\.\s?(?=[0-9#])", re.IGNORECASE)
+_BEFORE_NUMBER = re.compile(rf"(?<![\w.])({_any_of(_COUNTED)})\.\s?(?=[0-9#])", re.IGNORECASE)
 _MONTH = re.compile(rf"(?<!\w)({_any_of(MONTH_OF_ABBREVIATION)})\.(?=\s[a-z0-9]|,)")
+_PERIODS = MONTH_OF_ABBREVIATION | WEEKDAY_OF_ABBREVIATION
+_PERIOD = _any_of(_PERIODS)
+_FROM_TO = re.compile(rf"(?<!\w)({_PERIOD})\.? ?[–-] ?({_PERIOD})(?!\w)(?:\.(?= [a-z0-9]))?")
 _WEEKDAY = re.compile(WEEKDAY_BEFORE_DATE)
 _CASE = re.compile(r"(?<=[a-z]) v\. (?=[A-Z])")
 
@@ -83,6 +86,7 @@ def expand_abbreviations(text: str) -> str:
     """Abbreviations of English as the words they stand for."""
     text = _PHRASE.sub(_phrase, text)
     text = _BEFORE_NUMBER.sub(_before_number, text)
+    text = _FROM_TO.sub(lambda match: f"{_PERIODS[match[1]]} to {_PERIODS[match[2]]}", text)
     text = _WEEKDAY.sub(lambda match: WEEKDAY_OF_ABBREVIATION[match[1]], text)
     text = _MONTH.sub(lambda match: MONTH_OF_ABBREVIATION[match[1]], text)
     text = _HOUSE_STREET.sub(lambda match: match["house"] + _road(match), text)
@@ -103,7 +107,8 @@ def _phrase(match: re.Match[str]) -> str:
 
 
 def _before_number(match: re.Match[str]) -> str:
-    if match[1] in ("C", "P"):  # the end of "Plan C. 5 people"
+    is_measured = match[1] in ("min", "sec") and match.string[match.start() - 2 : match.start() - 1].isdigit()
+    if is_measured or match[1] in ("C", "P"):  # "5 min. 3 people", "Plan C. 5 people"
         return match[0]
     words = _COUNTED[match[1].lower()]
     return f"{words.capitalize() if match[1][0].isupper() else words} "

@@ -36,6 +36,7 @@ _LIST_MARK = re.compile(
 )
 _HEADING = re.compile(r"#{1,6} ")
 _LOUD = re.compile(r"[!?]")
+_SPELLED = re.compile(r"(?<!\w)[A-Z] [A-Z]\Z")  # the end of "F B I"
 _MAX_ITEM_DIGITS = 3  # of the number of a list's item
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}]")
 # What goes on with the character before it, so that nothing may end between them.
@@ -101,18 +102,27 @@ def _before_space(text: str, start: int, candidate: re.Match[str], end: int, fin
     at_the_end = following.end() == len(text) and not final
     if at_the_end and not word:
         return UNSURE
-    lower_follows = word[:1].islower()
-    if candidate[0] != ".":
-        is_pause = end > candidate.end() or not _LOUD.search(candidate[0])
-        return NONE if is_pause and lower_follows else end
-    if end > candidate.end() and lower_follows:
+    has_closers = end > candidate.end()
+    # '"Stop!" he said', "wait... what"
+    if word[:1].islower() and (has_closers or (candidate[0] != "." and not _LOUD.search(candidate[0]))):
         return NONE
-    before = _LAST_WORD.search(text, max(start, candidate.start() - _MAX_WORD), candidate.start())
-    assert before is not None
-    if before[0].isdigit() and (before.start() == start or text[before.start() - 1] == "\n"):
-        return NONE if len(before[0]) <= _MAX_ITEM_DIGITS else end
+    if candidate[0] != ".":
+        return end
     is_complete = not at_the_end or len(word) == _MAX_WORD
-    return {True: end, False: NONE, None: UNSURE}[ends_sentence(before[0], word if is_complete else None)]
+    ends = _full_stop(text, start, candidate.start(), word if is_complete else None)
+    return UNSURE if ends is None else end if ends else NONE
+
+
+def _full_stop(text: str, start: int, stop: int, following: str | None) -> bool | None:
+    """Whether the full stop at `stop` ends a sentence, by the words around it; None for unsure."""
+    before = _LAST_WORD.search(text, max(start, stop - _MAX_WORD), stop)
+    assert before is not None
+    begins_line = before.start() == start or text[before.start() - 1] == "\n"
+    if begins_line and before[0].isdigit() and len(before[0]) <= _MAX_ITEM_DIGITS:
+        return False
+    if _SPELLED.search(text, max(start, before.start() - 3), stop):
+        return True
+    return ends_sentence(before[0], following)
 
 
 def _line_end(text: str, start: int, candidate: re.Match[str], final: bool) -> int:

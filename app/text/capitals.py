@@ -26,10 +26,12 @@ _DOTTED = re.compile(
     rf"(?<![\w.])((?:(?:[A-Za-z]|Ph)\.){{1,8}}(?:[A-Za-z]|Sc))(?:\.(?P<ends>{ENDS_HERE})?)?(?![\w.])"
 )
 # The C of "Plan C. Then" ends a sentence, the J of "J. Smith" does not.
-_INITIAL = re.compile(rf"(?<![\w.'-])([A-Z])\.(?!{ENDS_HERE})(?: ?(?=[A-Z]))")
+_INITIAL = re.compile(rf"(?<![\w.'-])(?<!\b[A-Z] )([A-Z])\.(?!{ENDS_HERE})(?: ?(?=[A-Z]))")
 _WORD = re.compile(r"(?<![\w'])([A-Z]{2,})('[sS]\b|s\b)?(?!\w)")
 # iOS, OpenAI, ChatGPT: capitals at the end are letters.
-_TAIL = re.compile(r"(?<!\w)((?:[A-Z]?[a-z]{1,20}){1,3})([A-Z]{2,5})(?=s?\b)")
+_TAIL = re.compile(
+    r"(?<!\w)((?:[A-Z]?[a-z]{1,20}){1,3})([A-Z]{3,5}|AI|DB|HD|ID|IO|IP|OS|PC|RT|TV|UI|VR)(?=s?\b)"
+)
 # HTMLElement: a known acronym at the start.
 _HEAD = re.compile(rf"(?<!\w)({'|'.join(SPELLED)})(?=[A-Z][a-z])")
 
@@ -56,5 +58,6 @@ def _word(match: re.Match[str]) -> str:
     if word in SPOKEN:
         return word + ending
     if is_emphasis(word):
-        return word.lower() + ending
+        begins = match.start() == 0 or match.string[match.start() - 2] in ".!?\n"
+        return (word.capitalize() if begins else word.lower()) + ending
     return spelled(word) + ("'s" if ending else "")

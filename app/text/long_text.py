@@ -73,7 +73,7 @@ def _best_end(text: str, start: int, max_chars: int, sentences: Sequence[int]) -
     """Where to cut first: as near to an even division as the text allows, and with no small part left."""
     rest = len(text) - start
     even = _divided(rest, _divided(rest, max_chars))
-    low, aim, high = start + even // 2, start + even, start + max_chars
+    low, aim, high = start + max(1, even // 2), start + even, start + max_chars
     balanced = max(aim, min(high, len(text) - even // _SMALL))
     window = text[start : high + 1]
     clauses = [start + end for end in clause_ends(window)]
@@ -89,7 +89,7 @@ def _best_end(text: str, start: int, max_chars: int, sentences: Sequence[int]) -
 
 def _nearest(ends: Sequence[int], low: int, aim: int, high: int) -> int:
     """The one of sorted `ends` from `low` to `high` that is nearest to `aim`; 0 if there is none."""
-    within = ends[bisect_left(ends, max(low, 1)) : bisect_right(ends, high)]
+    within = ends[bisect_left(ends, low) : bisect_right(ends, high)]
     return min(within, key=lambda end: abs(end - aim), default=0)
 
 

@@ -11,7 +11,7 @@ _RULE = re.compile(r" {0,3}(?:(?:[-*_] ?){3,100}|={3,100})$")
 _TABLE_RULE = re.compile(r" ?\|?(?: ?:?-{2,60}:? ?\|){1,60}(?: ?:?-{2,60}:? ?)?$|\| ?:?-{1,60}:? ?$")
 _HEADING = re.compile(r" {0,3}#{1,6} +(?=\S)")
 _HEADING_END = re.compile(r" #{1,6}$")
-_QUOTE = re.compile(r"(?:> ?){1,20}(?!\d)")
+_QUOTE = re.compile(r"(?:> ?){1,20}(?![\d=])")
 _BULLET = re.compile(r" {0,20}(?:[-–*•‣◦▪·]|\+(?! ?\d)) +(?:\[[ xX]\] +)?(?=\S)")
 _NUMBERED_ITEM = re.compile(r"^( {0,20}[0-9]{1,3})[.)] +(?=\S)", re.MULTILINE)
 _CELL = re.compile(r" ?\| ?")
@@ -21,7 +21,8 @@ _IMAGE_OR_LINK = re.compile(
 )
 _FOOTNOTE = re.compile(r"\[\^[\w-]{1,40}\]:?")
 _REFERENCE_LINK = re.compile(r"\[([^\[\]\n]{1,300})\]\[[^\[\]\n]{0,100}\]")
-_AUTOLINK = re.compile(r"<((?:https?://|mailto:)?[^\s<>@]{1,200}[@.][^\s<>]{1,2000})>")
+_AUTOLINK = re.compile(r"<((?:https?://|mailto:)[^\s<>]{1,2000}|[\w.+-]{1,64}@[\w.-]{1,255})>")
+_PLACEHOLDER = re.compile(r"<([A-Za-z][\w-]{0,40})>")
 _ENTITY = re.compile(r"&(?:amp;){0,20}(lt|gt|quot|apos|nbsp|#39|#x27);")
 _AMPERSAND = re.compile(r"&(?:amp;)+")
 _ENTITIES = {"lt": "<", "gt": ">", "quot": '"', "apos": "'", "nbsp": " ", "#39": "'", "#x27": "'"}
@@ -35,7 +36,7 @@ _INLINE_TAG = re.compile(
 # Web addresses and arithmetic keep their signs; elsewhere * and ` and ~~ are marks, and so is _ at the edge
 # of a word.
 _EMPHASIS = re.compile(
-    r"(?P<kept>(?:https?://|www\.)[^\s`*]{1,2000}|(?<=[\w)]) ?\*{1,2} ?(?=[0-9(]))"
+    r"(?P<kept>(?:https?://|www\.)[^\s`*]{1,2000}|(?<=[0-9)])(?: \* |\*{1,2})(?=[0-9(]))"
     r"|\\(?=[\\`*_{}\[\]()#+.!|~>-])|[*`]+|~~|(?<!\w)_+|_+(?!\w)"
 )
 
@@ -89,4 +90,5 @@ def _inline(text: str) -> str:
     text = _REFERENCE_LINK.sub(r"\1", _IMAGE_OR_LINK.sub(r"\1", text))
     text = _AUTOLINK.sub(r"\1", text)
     text = _INLINE_TAG.sub("", _BLOCK_TAG.sub("\n", text))
+    text = _PLACEHOLDER.sub(r"\1", text)
     return _EMPHASIS.sub(lambda match: match["kept"] or "", text)

@@ -11,8 +11,11 @@ _RANGE = re.compile(
     r"(?: ?[–—] ?|-)(?=[$£€¥]?\.?[0-9])"
 )
 _MINUS = re.compile(r"(?<![^\s(\[=<>,:;|/*×+^~≈±\"'])[-−](?=[$£€¥]?\.?[0-9])")
-_STARS = re.compile(r"(?<=[\w)]) ?(\*{1,2}) ?(?=[0-9(])")
-_BETWEEN = re.compile(r"(?<=[0-9)%]) - (?=[0-9(.])")
+_STARS = re.compile(r"(?<=[0-9)]) ?(\*{1,2}) ?(?=[0-9(])")
+_BETWEEN = re.compile(
+    rf"(?<![\w.,])(?P<first>{NUMBER}) - (?=(?P<last>{NUMBER})(?P<result> ?=)?)|(?<=[)%]) - (?=[0-9(])"
+)
+_AFTER_SIGN = re.compile(r"([$£€¥])[-−](?=[0-9])")
 _LETTER_MINUS = re.compile(r"(?<=\b[a-z])-(?=[0-9])")
 
 _SCIENTIFIC = re.compile(r"(?<![\w.,])([0-9]{1,18}(?:\.[0-9]{1,18})?)[eE]([+-]?)([0-9]{1,3})(?!\w|\.[0-9])")
@@ -21,7 +24,7 @@ _NAMED_POWERS = {"2": "squared", "3": "cubed"}
 
 # Said by their numbers alone.
 _PAIRS = re.compile(r"(?<![\w.,/])(24/7|50/50|9/11|20/20|7/11)(?![\w/]|[.,][0-9])")
-_UNIT = rf"(?: ?(?P<unit>{UNIT_SIGN})(?!\w))?"
+_UNIT = rf"(?: ?(?P<unit>{UNIT_SIGN})(?!\w)(?:\.(?= [a-z]))?)?"
 _MIXED = re.compile(
     rf"(?<![\w.,/])(?P<whole>[0-9]{{1,6}})[ -](?P<top>[0-9]{{1,2}})/(?P<bottom>[0-9]{{1,3}})"
     rf"(?![0-9/]|[.,][0-9]){_UNIT}"
@@ -39,6 +42,7 @@ _ABOUT = re.compile(r"[~≈] ?(?=[$£€]?[0-9])")
 
 def read_signs(text: str) -> str:
     """Signs in front of a number or amount ("-5", "~5"), and the stars of programs."""
+    text = _AFTER_SIGN.sub(r"-\1", text)
     text = _STARS.sub(lambda match: " times " if match[1] == "*" else "^", text)
     return _ABOUT.sub("about ", _MINUS.sub("minus ", text))
 
@@ -46,7 +50,7 @@ def read_signs(text: str) -> str:
 def read_ranges(text: str) -> str:
     """The dash between two numbers as "to", or as "minus" with spaces around it."""
     text = _RANGE.sub(r"\g<first> to ", text)
-    return _BETWEEN.sub(" minus ", _LETTER_MINUS.sub(" minus ", text))
+    return _BETWEEN.sub(_between, _LETTER_MINUS.sub(" minus ", text))
 
 
 def read_maths(text: str) -> str:
@@ -58,6 +62,14 @@ def read_maths(text: str) -> str:
     text = _BY.sub(" by ", _DIVIDED.sub(" divided by ", text))
     text = _FOLD.sub(lambda match: f"{number(match[1])} times", text)
     return _RATIO.sub(r"\1 to ", _TIMES.sub(" times ", text))
+
+
+def _between(match: re.Match[str]) -> str:
+    """A spaced hyphen leads up ("50 - 60 people") or takes away ("10 - 4")."""
+    if match["first"] is None:
+        return " minus "
+    first, last = (float(match[name].replace(",", "")) for name in ("first", "last"))
+    return f"{match['first']} {'to' if first < last and match['result'] is None else 'minus'} "
 
 
 def _exponent(sign: str, digits: str) -> str:

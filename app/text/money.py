@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from app.text.number_words import number
 from app.text.patterns import NUMBER
+from app.text.unit_signs import UNIT_SIGN, unit_words
 
 
 class Currency(NamedTuple):
@@ -49,17 +50,24 @@ _SCALES = {
 _SIGN = "|".join(re.escape(sign) for sign in sorted(_SIGNS, key=len, reverse=True))
 _CODE = "|".join(_CODES)
 _SCALE = rf"(?P<scale> ?(?:thousand|million|billion|trillion)\b|(?:{'|'.join(_SCALES)})(?!\w))"
+# "a $5 bill", "the $5 fee": in front of a noun the currency stands in the singular.
+_PRICED = (
+    "bill|bonus|bonuses|budget|coin|contract|coupon|deal|discount|donation|fee|fees|fine|fund|gift|grant|house|"
+    "investment|loan|note|plan|price|prize|reward|salary|tax|ticket|tip"
+)
+_NOUN = rf"(?:(?P<priced>(?=[ -](?:{_PRICED})\b))|(?P<noun>(?=[ -][a-z])))?"
+_PER = rf"(?: ?/ ?(?P<per>{UNIT_SIGN})(?!\w))?"
 _PREFIXED = re.compile(
     rf"(?P<article>(?<!\w)[Aa]n? )?(?<![\w$])(?P<sign>{_SIGN}|(?:{_CODE})(?= ?[0-9])) ?(?P<amount>{NUMBER})"
-    rf"(?: ?[–-] ?(?P=sign)?(?P<until>{NUMBER}))?{_SCALE}?(?P<noun>(?=[ -][a-z]))?"
+    rf"(?: ?[–-] ?(?P=sign)?(?P<until>{NUMBER}))?{_SCALE}?{_NOUN}{_PER}"
 )
 _SUFFIXED = re.compile(
     rf"(?P<article>(?<!\w)[Aa]n? )?(?<![\w.,])(?P<amount>{NUMBER})"
     rf"(?:(?: ?– ?|-)(?P<until>{NUMBER}))?{_SCALE}?"
-    rf" ?(?P<sign>[$£€¥₹₩₽₺₪₫₴](?![\w.]?[0-9])|(?:{_CODE})(?!\w))(?P<noun>(?=[ -][a-z]))?"
+    rf" ?(?P<sign>[$£€¥₹₩₽₺₪₫₴](?![\w.]?[0-9])|(?:{_CODE})(?!\w)){_NOUN}{_PER}"
 )
 _CENTS = re.compile(rf"(?<![\w.,])({NUMBER}) ?¢")
-_WITH_HUNDREDTHS = re.compile(r"([0-9,]{1,30})\.([0-9]{2})")
+_WITH_HUNDREDTHS = re.compile(r"([0-9,]{0,30})\.([0-9]{2})")
 
 
 def read_money(text: str) -> str:
@@ -71,17 +79,17 @@ def read_money(text: str) -> str:
 def _amount(match: re.Match[str]) -> str:
     currency = (_SIGNS | _CODES)[match["sign"]]
     article = match["article"] or ""
-    # "a $5 bill": in front of a noun the currency stands in the singular.
-    before_noun = bool(article) and match["noun"] is not None
+    before_noun = match["priced"] is not None or (bool(article) and match["noun"] is not None)
     scale = _scale(match["scale"])
+    per = f" per {unit_words(match['per'], singular=True)}" if match["per"] else ""
     split = _WITH_HUNDREDTHS.fullmatch(match["amount"])
     if split and currency.hundredth and not (scale or match["until"] or before_noun):
-        return article + _with_hundredths(split[1], split[2], currency)
+        return article + _with_hundredths(split[1], split[2], currency) + per
     words = number(match["amount"])
     if match["until"]:
         words += f" to {number(match['until'])}"
     is_one = match["amount"] == "1" and not scale and not match["until"]
-    return f"{article}{words}{scale} {currency.one if is_one or before_noun else currency.many}"
+    return f"{article}{words}{scale} {currency.one if is_one or before_noun else currency.many}{per}"
 
 
 def _scale(text: str | None) -> str:

@@ -19,12 +19,14 @@ from app.text.markdown import read_numbered_items, remove_markdown
 from app.text.maths import read_maths, read_ranges, read_signs
 from app.text.money import read_money
 from app.text.numbers import read_numbers, read_ordinals
+from app.text.phones import read_phones
 from app.text.punctuation import tidy_punctuation
 from app.text.roman import read_roman
 from app.text.shouting import lower_shouting
 from app.text.symbols import read_symbols
 from app.text.times import read_times
 from app.text.units import read_units
+from app.text.versions import read_versions
 from app.text.web import read_web
 from app.text.years import read_years
 
@@ -39,6 +41,8 @@ _WORDS: tuple[Pass, ...] = (fold, read_web, lower_shouting, read_numbered_items,
 _NUMBERS: tuple[Pass, ...] = (
     read_dates,
     read_times,
+    read_phones,
+    read_versions,
     read_identifiers,
     read_signs,
     read_money,

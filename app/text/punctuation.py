@@ -10,6 +10,7 @@ _DOTS = re.compile(r" ?\.(?: ?\.)+")
 _EMPTY = re.compile(r"\(\s*\)|\[\s*\]|\"\s*\"")
 _LOUD = re.compile(r" ?[!?](?: ?[!?])+")
 _NEEDLESS_COMMA = re.compile(r"(?:, ?)+(?=[.!?;:,]|$)|^ ?, ?", re.MULTILINE)
+_SPACE_AFTER_OPENING = re.compile(r"(?<=[(\[]) +")
 _SPACE_BEFORE = re.compile(r" +(?=[,.!?;:](?!\w))")
 
 
@@ -20,6 +21,7 @@ def tidy_punctuation(text: str) -> str:
     text = _SHORT_DASH.sub("-", text)
     text = _DOTS.sub("...", _EMPTY.sub("", text))
     text = _LOUD.sub(_mixed, text)
+    text = _SPACE_AFTER_OPENING.sub("", text)
     return _SPACE_BEFORE.sub("", _NEEDLESS_COMMA.sub(_comma, text))
 
 

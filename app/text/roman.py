@@ -11,20 +11,22 @@ _NUMERAL = r"(?=[IVXL])(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})(?!\w)"
 _RULERS = (
     "Alexander|Alfonso|Benedict|Catherine|Charles|Christian|Clement|Darius|David|Edward|Elizabeth|Eric|Ferdinand|"
     "Francis|Franz|Frederick|Frederik|George|Gregory|Gustav|Haakon|Harald|Henry|Innocent|Ivan|James|John|Joseph|"
-    "Karl|Leo|Leopold|Louis|Ludwig|Malcolm|Mary|Maximilian|Mehmed|Michael|Napoleon|Nicholas|Olav|Otto|Paul|"
+    "Karl|Leo|Leopold|Louis|Ludwig|Mary|Maximilian|Mehmed|Michael|Napoleon|Nicholas|Olav|Otto|Paul|"
     "Pedro|Peter|Philip|Pius|Ptolemy|Rameses|Ramesses|Ramses|Richard|Robert|Rudolf|Sixtus|Urban|Victor|Wilhelm|"
     "William|Xerxes"
 )
 _OFFICES = "King|Queen|Pope|Emperor|Empress|Tsar|Czar|Kaiser|Prince|Sultan|Pharaoh|Shah"
 _RULER = re.compile(
     rf"(?<!\w)((?:{_RULERS}|(?:{_OFFICES}) [A-Z][a-z]{{2,20}}) )"
-    rf"(?=[IVX]{{2}}|[IV](?: of | was |[,.;)]))({_NUMERAL})"
+    rf"(?=[IVX]{{2}}|[IVX](?= of | was |[,.;:)]|$))({_NUMERAL})"
 )
-# A single V or X is a letter more often; I is the speaker.
-_COUNTED = re.compile(rf"(?<!\w)((?:{NUMBERED}|Super Bowl|Olympiad|Psalm) )({_NUMERAL})(?! [a-z']|'[a-z])")
-_COUNTED_MANY = re.compile(
-    rf"(?<!\w)((?:{NUMBERED}|Super Bowl|[A-Z][a-z]{{1,20}}) )(?=[IVX]{{2,6}}(?!\w))(?!XX)({_NUMERAL})"
-)
+# After a numbered thing a single I may also be the speaker: "the Part I like".
+_AFTER_ONE = "and|or|of|in|is|was|has|had|began|ended|errors?|trials?|studies|diabetes"
+_IS_SPEAKER = rf"(?!(?<=\sI)(?:'| (?!(?:{_AFTER_ONE})\b)[a-z]))"
+_COUNTED = re.compile(rf"(?<!\w)((?:{NUMBERED}|Super Bowl|Olympiad|Psalm) )({_NUMERAL}){_IS_SPEAKER}")
+_AFTER_NAME = re.compile(rf"(?<!\w)([A-Z][a-z]{{1,20}} )(?=[IVX]{{2,6}}(?!\w))(?!XX)({_NUMERAL})")
+# Those by themselves that are no other word or acronym.
+_ALONE = re.compile(r"(?<![\w'-])()(II|III|VII|VIII|IX|XI|XII|XIII|XIV|XVI|XVII|XVIII)(?![\w'-])")
 _CENTURY = re.compile(rf"(?<!\w)({_NUMERAL})(?= [Cc]entur)")
 
 
@@ -33,7 +35,7 @@ def read_roman(text: str) -> str:
     text = _RULER.sub(lambda match: f"{match[1]}the {ordinal(_value(match[2]))}", text)
     text = _COUNTED.sub(_cardinal, text)
     text = _CENTURY.sub(lambda match: ordinal(_value(match[1])), text)
-    return _COUNTED_MANY.sub(_cardinal, text)
+    return _ALONE.sub(_cardinal, _AFTER_NAME.sub(_cardinal, text))
 
 
 def _cardinal(match: re.Match[str]) -> str:

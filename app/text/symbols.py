@@ -18,9 +18,10 @@ _SPEEDS = {"km/h": "kilometers per hour", "m/s": "meters per second", "mph": "mi
 _SPEED = re.compile(rf"(?<![\w/])(?:{'|'.join(_SPEEDS)})(?![\w/])")
 _PER_SECOND = re.compile(r"(?<=[a-z])/s(?!\w)")
 _DOT = re.compile(r"(?<![^\s/~])\.(?=[A-Za-z])")  # .NET
+_FLAG = re.compile(r"(?<![^\s\"'(\[])--(?=[A-Za-z])")  # of a command
 _MULTIPLE = {
     "!=": "is not equal to", "<=": "is less than or equal to", ">=": "is greater than or equal to",
-    "->": "to", "=>": "to", "<-": "from", "++": "plus plus",
+    "~=": "is about", "->": "to", "=>": "to", "<-": "from", "++": "plus plus",
 }  # fmt: skip
 _NAMES = {
     "&": "and", "@": "at", "+": "plus", "=": "equals", "<": "is less than", ">": "is greater than",
@@ -45,6 +46,7 @@ def read_symbols(text: str) -> str:
     text = _HASHTAG.sub("hashtag ", _NUMBER.sub("number ", text))
     text = _SPEED.sub(lambda match: _SPEEDS[match[0]], text)
     text = _PER_SECOND.sub(" per second", _PER.sub(" per ", text))
+    text = _FLAG.sub("dash dash ", text)
     text = _DOT.sub("dot ", text)
     text = _SIGN.sub(_name, text)
     text = _SEPARATOR.sub(", ", text)

@@ -24,15 +24,17 @@ _HEIGHT = re.compile(r"(?<![\w'.,])([0-9]{1,2}) ?['′] ?([0-9]|1[01])(?: ?(?:\"
 _FEET_AND_INCHES = re.compile(r"(?<![\w.,])([0-9]{1,3}) ?ft\.?,? ([0-9]{1,2}) ?in(?!\w)(?:\.(?= [a-z]))?")
 _EXTENT = re.compile(
     rf"(?<![\w.,])({NUMBER})(?P<mark>′′|''|\"|['′])"
-    r"(?= (?:tall|long|wide|high|deep|thick|screen|laptop|monitor|display|TV)\b)"
+    r"(?= (?:(?P<adjective>tall|long|wide|high|deep|thick)|"
+    r"screen|laptop|monitor|display|TV|pizza|pipe|wheel)s?\b)"
 )
+_DURATION = re.compile(r"(?<![\w.,])([0-9]{1,4}) ?h ([0-9]{1,2}) ?m(?:in)?(?: ([0-9]{1,2}) ?s)?(?!\w)")
 
 
 def read_units(text: str) -> str:
     """Units in words, in the number that their amount asks for. The amount itself becomes words too."""
     text = _HEIGHT.sub(_height, text)
     text = _FEET_AND_INCHES.sub(_feet_and_inches, text)
-    text = _EXTENT.sub(_extent, text)
+    text = _DURATION.sub(_duration, _EXTENT.sub(_extent, text))
     text = _PERCENT.sub(lambda match: f"{number(match[1])} percent", text)
     text = _RESOLUTION.sub(r"\1 K", text)
     text = _SCALED.sub(lambda match: f"{number(match['number'])} {_SCALES[match['scale']]}", text)
@@ -67,5 +69,12 @@ def _feet_and_inches(match: re.Match[str]) -> str:
 
 
 def _extent(match: re.Match[str]) -> str:
-    is_feet = match["mark"] in ("'", "′")
-    return f"{number(match[1])} {unit_words('ft' if is_feet else 'in', match[1] == '1')}"
+    sign = "ft" if match["mark"] in ("'", "′") else "in"
+    return f"{number(match[1])} {unit_words(sign, singular=match['adjective'] is None or match[1] == '1')}"
+
+
+def _duration(match: re.Match[str]) -> str:
+    amounts = zip(match.groups(), ("h", "min", "s"), strict=True)
+    return " ".join(
+        f"{number(amount)} {unit_words(sign, amount == '1')}" for amount, sign in amounts if amount
+    )

@@ -2,7 +2,7 @@
 
 import pytest
 import regex
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.text.segment import Part, parts, split_long
@@ -92,6 +92,7 @@ TEXTS = st.lists(PIECES, max_size=80).map("".join) | st.text()
 
 
 @given(TEXTS, st.integers(1, 40))
+@example("好。好", 1)
 def test_nothing_is_lost_and_no_part_is_long(text: str, max_chars: int) -> None:
     found = split_long(text, max_chars)
     assert all(0 < len(part) <= max_chars for part in found)

@@ -33,6 +33,8 @@ NUMBERS: Cases = [
     ("a 5-year-old and a 10-day trip", "a five-year-old and a ten-day trip"),
     ("1e6", "one times ten to the power of six"),
     ("2.5e-3", "two point five times ten to the power of minus three"),
+    ("1.000.000", "one million"),
+    ("It costs 1.450,50 €.", "It costs one thousand four hundred fifty euros and fifty cents."),
 ]
 
 FRACTIONS_AND_MATHS: Cases = [
@@ -67,6 +69,9 @@ FRACTIONS_AND_MATHS: Cases = [
     ("~5 people", "about five people"),
     ("50% off", "fifty percent off"),
     ("up 2.5 % today", "up two point five percent today"),
+    ("1/4 tsp. salt", "one quarter teaspoon salt"),
+    ("a 1:10 scale", "a one to ten scale"),
+    ("50 - 60 people", "fifty to sixty people"),
 ]
 
 RANGES: Cases = [
@@ -82,6 +87,8 @@ RANGES: Cases = [
     ("$5-10", "five to ten dollars"),
     ("9am-5pm", "nine A M to five P M"),
     ("1000-1500 people", "one thousand to one thousand five hundred people"),
+    ("Mon–Fri", "Monday to Friday"),
+    ("Jan.-Mar. 2020", "January to March twenty twenty"),
 ]
 
 TIMES: Cases = [
@@ -99,6 +106,9 @@ TIMES: Cases = [
     ("5 o'clock", "five o'clock"),
     ("12:30-1:30", "twelve thirty to one thirty"),
     ("John 3:16", "John three sixteen"),
+    ("at 1600 hours", "at sixteen hundred hours"),
+    ("2h 30m", "two hours thirty minutes"),
+    ("10:30:15", "ten thirty and fifteen seconds"),
 ]
 
 DATES: Cases = [
@@ -155,6 +165,10 @@ MONEY: Cases = [
     ("100 EUR", "one hundred euros"),
     ("50¢", "fifty cents"),
     ("It costs $5.", "It costs five dollars."),
+    ("$5/hr", "five dollars per hour"),
+    ("the $5 fee", "the five dollar fee"),
+    ("$.50", "fifty cents"),
+    ("$-5", "minus five dollars"),
 ]
 
 UNITS: Cases = [
@@ -181,13 +195,16 @@ UNITS: Cases = [
     ("10K followers", "ten thousand followers"),
     ("1.5M users", "one point five million users"),
     ("30 min", "thirty minutes"),
+    ('a 15" laptop', "a fifteen inch laptop"),
+    ("a 100 m sprint", "a one hundred meter sprint"),
+    ("5 ft 10 in", "five feet ten inches"),
 ]
 
 ABBREVIATIONS: Cases = [
     ("Dr. Smith", "Doctor Smith"),
     ("Dr Smith", "Doctor Smith"),
     ("Ask Dr. Lee.", "Ask Doctor Lee."),
-    ("123 Main Dr.", "one hundred twenty-three Main Drive."),
+    ("123 Main Dr.", "one twenty-three Main Drive."),
     ("She lives on Oak Dr. in Boston.", "She lives on Oak Drive in Boston."),
     ("Dr. Who lives on Elm Dr. She is old.", "Doctor Who lives on Elm Drive. She is old."),
     ("St. John", "Saint John"),
@@ -213,6 +230,9 @@ ABBREVIATIONS: Cases = [
     ("J. R. R. Tolkien", "J R R Tolkien"),
     ("approx. 5", "approximately five"),
     ("Mt. Everest", "Mount Everest"),
+    ("1600 Pennsylvania Ave.", "sixteen hundred Pennsylvania Avenue."),
+    ("St. Mary's St. is long", "Saint Mary's Street is long"),
+    ("3 min. 20 sec. later", "three minutes twenty seconds later"),
 ]
 
 CAPITALS: Cases = [
@@ -243,6 +263,13 @@ CAPITALS: Cases = [
     ("It was AMAZING", "It was amazing"),
     ("OK", "okay"),
     ("Ph.D.", "P H D."),
+    ("H2SO4", "H two S O four"),
+    ("YES!! NO??", "Yes! No?"),
+    ("WWII", "World War two"),
+    ("AM radio", "A M radio"),
+    ("vLLM", "v L L M"),
+    ("LoRA", "LoRA"),
+    ("I use FastAPI. Install it.", "I use Fast A P I. Install it."),
 ]
 
 ROMAN: Cases = [
@@ -257,6 +284,11 @@ ROMAN: Cases = [
     ("the XIX century", "the nineteenth century"),
     ("Henry I think", "Henry I think"),
     ("Malcolm X", "Malcolm X"),
+    ("Type I and Type II", "Type one and Type two"),
+    ("the Part I like", "the Part I like"),
+    ("Leo X", "Leo the tenth"),
+    ("I, II, III", "I, two, three"),
+    ("World War I was bad", "World War one was bad"),
 ]
 
 IDENTIFIERS: Cases = [
@@ -273,6 +305,8 @@ IDENTIFIERS: Cases = [
     ("Room 101", "Room one oh one"),
     ("error 404", "error four oh four"),
     ("9/11", "nine eleven"),
+    ("Room 5B", "Room five B"),
+    ("0800 123 456", "zero eight zero zero, one two three, four five six"),
 ]
 
 WEB: Cases = [
@@ -303,6 +337,13 @@ SYMBOLS: Cases = [
     ("© 2024", "copyright twenty twenty-four"),
     ("Coke™", "Coke"),
     ("snake_case", "snake case"),
+    (">= 3", "is greater than or equal to three"),
+    ("2500 requests/s", "two thousand five hundred requests per second"),
+    ("N/A", "N A"),
+    (".NET", "dot net"),
+    ("run it with --help", "run it with dash dash help"),
+    ("(≥ 3.9)", "(is greater than or equal to three point nine)"),
+    ("x>=1.5,<2", "x is greater than or equal to one point five, is less than two"),
 ]
 
 PUNCTUATION: Cases = [
@@ -343,6 +384,9 @@ MARKDOWN: Cases = [
     ("2*3", "two times three"),
     ("note[^1]", "note"),
     ("**5** apples", "five apples"),
+    ("to ensure **100% good** results", "to ensure one hundred percent good results"),
+    ("write to <me@example.com>, please", "write to me at example dot com, please"),
+    ("give a <name>", "give a name"),
 ]
 
 EMOJI: Cases = [

@@ -5,6 +5,7 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.text.normalise import normalise
 from app.text.segment import Segmenter, SegmentOptions, sentences
 
 # The sentences of one text each, as a reader parts them; in the text a space stands between.
@@ -47,6 +48,7 @@ SPACED = [
     ["Roe v. Wade was decided in Jan. 1973.", "It stood."],
     ["Martin Luther King Jr. spoke.", "We listened."],
     ["She has a Ph.D. in law.", "He has none."],
+    ["He met the F B I.", "Agents came at nine A M.", "Nobody knew."],
     ["One — two, three; four: five.", "Six."],
 ]
 UNSPACED = [
@@ -196,6 +198,16 @@ def test_a_stream_without_an_end_is_given_in_pieces() -> None:
     for letter in "x" * 1000:
         segmenter.push(letter)
         assert len(segmenter.pending) <= QUICK.max_chars
+
+
+def test_markup_may_be_parted() -> None:
+    written = "# News\n\n**It is late. We go** at 9 p.m. by [bus](https://example.com/a). Bring $5."
+    pieces = all_of(Segmenter(QUICK), *written)
+    assert [normalise(piece) for piece in pieces] == [
+        "News.",
+        "It is late. We go at nine P M by bus.",
+        "Bring five dollars.",
+    ]
 
 
 @pytest.mark.parametrize(
