@@ -109,6 +109,8 @@ def _before_space(text: str, start: int, candidate: re.Match[str], end: int, fin
     if candidate[0] != ".":
         return end
     is_complete = not at_the_end or len(word) == _MAX_WORD
+    if len(word) == 1 and text.startswith(".", following.end()):
+        word += "."  # an initial, not the word "A" or "I"
     ends = _full_stop(text, start, candidate.start(), word if is_complete else None)
     return UNSURE if ends is None else end if ends else NONE
 

@@ -52,7 +52,7 @@ COUNTS_FOLLOW = (
 
 _STARTER = "|".join(sorted(SENTENCE_STARTERS, key=len, reverse=True))
 # A lookahead: a full stop before it ends its sentence, even after an abbreviation.
-ENDS_HERE = rf"(?=[\"')\]]{{0,3}}(?:\Z|\n|\s[\"'(]?(?:{_STARTER})\b))"
+ENDS_HERE = rf"(?=[\"')\]]{{0,3}}(?:\Z|\n|\s[\"'(]?(?:{_STARTER})\b(?!\.[\sA-Z])))"
 # The same for what no name follows ("etc.", "p.m."): any capital but that of a day, a month or a time zone.
 ENDS_BEFORE_CAPITAL = (
     r"(?=[\"')\]]{0,3}(?:\Z|\n|\s[\"'(]?"

@@ -49,6 +49,7 @@ SPACED = [
     ["Martin Luther King Jr. spoke.", "We listened."],
     ["She has a Ph.D. in law.", "He has none."],
     ["He met the F B I.", "Agents came at nine A M.", "Nobody knew."],
+    ["J. A. Smith and Dr. I. Lee came.", "Then A. Kay."],
     ["One — two, three; four: five.", "Six."],
 ]
 UNSPACED = [
