@@ -17,7 +17,7 @@ UNSURE: Final = -1
 NONE: Final = 0
 
 _MARKS = ".!?…"  # stops before a space, or before a character that is written without spaces
-_STOPS = "。！？；｡？؟۔؛।॥։።។။"  # stops wherever they stand
+_STOPS = "。！？；｡؟۔؛।॥։።។။"  # stops wherever they stand
 _CLAUSE_MARKS = ",;:،–"
 _CLAUSE_STOPS = "、，：—"
 SENTENCE_CANDIDATE = re.compile(rf"[{_MARKS}{_STOPS}]+|\n\n?")
@@ -27,7 +27,7 @@ ANY_CANDIDATE = re.compile(rf"{SENTENCE_CANDIDATE.pattern}|{CLAUSE_CANDIDATE.pat
 _MAX_CLOSERS = 8  # quotes and brackets after a stop; nobody writes more
 _MAX_WORD = 24  # letters looked at of the word after an abbreviation, and of the one before a stop
 _CLOSERS = re.compile(rf"[\"'”’»)\]}}」』》）】〉]{{0,{_MAX_CLOSERS}}}")
-_SPACED_CLOSER = re.compile(r"[ ]»(?:(?=[\s,.;:!?])|(?P<open>\Z))")  # French
+_SPACED_CLOSER = re.compile(r" »(?=[\s,.;:!?]|\Z)")  # French
 _OPENERS = "\"'“‘«([{¿¡„"
 _NEXT = re.compile(rf"(?P<space>\s{{1,2}})[{re.escape(_OPENERS)}]{{0,3}}(?P<word>[^\W_]{{0,{_MAX_WORD}}})")
 _LAST_WORD = re.compile(rf"[^\s{re.escape(_OPENERS)}]*\Z")

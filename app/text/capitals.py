@@ -33,7 +33,7 @@ _TAIL = re.compile(
     r"(?<!\w)((?:[A-Z]?[a-z]{1,20}){1,3})([A-Z]{3,5}|AI|DB|HD|ID|IO|IP|OS|PC|RT|TV|UI|VR)(?=s?\b)"
 )
 # HTMLElement: a known acronym at the start.
-_HEAD = re.compile(rf"(?<!\w)({'|'.join(SPELLED)})(?=[A-Z][a-z])")
+_HEAD = re.compile(rf"(?<!\w)({'|'.join(sorted(SPELLED, key=len, reverse=True))})(?=[A-Z][a-z])")
 
 
 def read_capitals(text: str) -> str:
@@ -58,6 +58,7 @@ def _word(match: re.Match[str]) -> str:
     if word in SPOKEN:
         return word + ending
     if is_emphasis(word):
-        begins = match.start() == 0 or match.string[match.start() - 2] in ".!?\n"
+        before = match.string[max(0, match.start() - 2) : match.start()].rstrip(" ")
+        begins = not before or before[-1] in ".!?\n"
         return (word.capitalize() if begins else word.lower()) + ending
     return spelled(word) + ("'s" if ending else "")

@@ -55,16 +55,16 @@ def is_english(text: str) -> bool:
 
 def _words(text: str) -> list[str]:
     """Words outside web addresses, which are in no language."""
-    words: list[str] = []
+    found: list[str] = []
     for token in text.split():
         if not ("@" in token or "://" in token or _INNER_STOP.search(token)):
-            words += _WORD.findall(token)
-    return words
+            found += _WORD.findall(token)
+    return found
 
 
-def _votes(words: list[str]) -> tuple[int, int]:
+def _votes(spoken: list[str]) -> tuple[int, int]:
     english = foreign = 0
-    for word, following in pairwise([*words, ""]):
+    for word, following in pairwise([*spoken, ""]):
         lower = word.lower()
         if lower in _ENGLISH:
             english += _WORD_WEIGHT

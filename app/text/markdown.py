@@ -58,8 +58,10 @@ def read_numbered_items(text: str) -> str:
 
 
 def _line(line: str) -> str | None:
-    if _FENCE.match(line) or _RULE.match(line) or _TABLE_RULE.match(line):
-        return "" if _RULE.match(line) else None
+    """The words of a line; None where nothing is left of it."""
+    is_rule = _RULE.match(line) is not None
+    if is_rule or _FENCE.match(line) or _TABLE_RULE.match(line):
+        return "" if is_rule else None
     line = _QUOTE.sub("", line, count=1) if line.startswith(">") else line
     if heading := _HEADING.match(line):
         return _ended(_HEADING_END.sub("", line[heading.end() :]))

@@ -45,7 +45,7 @@ class SegmentOptions:
     first_clause: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < min(self.min_chars, self.first_min_chars) <= max(self.min_chars, self.first_min_chars):
+        if min(self.min_chars, self.first_min_chars) < 1:
             raise ValueError("min_chars and first_min_chars are lengths: give at least 1")
         if max(self.min_chars, self.first_min_chars) > self.max_chars:
             raise ValueError("max_chars is less than the shortest piece: raise it, or lower min_chars")

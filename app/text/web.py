@@ -33,11 +33,13 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _TAIL = r"(?::[0-9]{1,5})?(?:[/?#][^\s<>\"'`*|]{0,2000})?"
 _ENDS = "|".join(sorted({*_SPOKEN_ENDS, *_LETTER_ENDS}, key=len, reverse=True))
 _EMAIL = re.compile(
-    rf"(?<![\w.+@-])(?:mailto:)?([A-Za-z0-9_](?:[\w.+-]{{0,62}}\w)?)@((?:{_LABEL}\.){{1,5}}[A-Za-z]{{2,24}})(?![\w@-])"
+    r"(?<![\w.+@-])(?:mailto:)?([A-Za-z0-9_](?:[\w.+-]{0,62}\w)?)"
+    rf"@((?:{_LABEL}\.){{1,5}}[A-Za-z]{{2,24}})(?![\w@-])"
 )
 _URL = re.compile(rf"(?<![\w@])(?:https?|ftp)://([^\s<>\"'`*|/?#]{{1,253}}{_TAIL})", re.IGNORECASE)
 _HOST = re.compile(
-    rf"(?<![\w.@/\\:-])((?:(?:www\.)(?:{_LABEL}\.){{0,5}}[A-Za-z]{{2,24}}|(?:{_LABEL}\.){{1,5}}(?:{_ENDS}))(?![\w@-]|\.\w){_TAIL})"
+    r"(?<![\w.@/\\:-])"
+    rf"((?:www\.(?:{_LABEL}\.){{0,5}}[A-Za-z]{{2,24}}|(?:{_LABEL}\.){{1,5}}(?:{_ENDS}))(?![\w@-]|\.\w){_TAIL})"
 )
 _EXTENSION = "|".join(sorted(_EXTENSIONS, key=len, reverse=True))
 _FILE = re.compile(rf"(?<![\w.@])([A-Za-z0-9](?:[\w-]{{0,60}}\w)?)\.({_EXTENSION})(?![\w-]|\.\w)")
@@ -58,26 +60,26 @@ def read_web(text: str) -> str:
 
 
 def _dictated(text: str) -> str:
-    words = []
+    spoken = []
     for token in _TOKEN.findall(text):
         if "0" <= token[0] <= "9":
-            words.append(identifier(token))
+            spoken.append(identifier(token))
         elif token.isalpha():
-            words.append(token)
+            spoken.append(token)
         elif token in _SIGNS:
-            words.append(_SIGNS[token])
-    return " ".join(words)
+            spoken.append(_SIGNS[token])
+    return " ".join(spoken)
 
 
 def _host(host: str) -> str:
     labels = host.rstrip(".").split(".")
-    words = [_dictated(label) for label in labels]
+    spoken = [_dictated(label) for label in labels]
     end = labels[-1].lower()
     if len(labels) > 1 and end not in _SPOKEN_ENDS:
-        words[-1] = spelled(end.upper())
+        spoken[-1] = spelled(end.upper())
     if labels[0].lower() == "www":
-        words[0] = "W W W"
-    return " dot ".join(words)
+        spoken[0] = "W W W"
+    return " dot ".join(spoken)
 
 
 def _email(match: re.Match[str]) -> str:
