@@ -8,6 +8,7 @@
 | 130, 143 | interrupted by SIGINT, by SIGTERM |
 """
 
+import shlex
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -236,7 +237,18 @@ def make_checkpoint(
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
+    typer.echo(f"made {directory}; to serve it: {_serve_command(directory, kind, variant)}")
     return OK
+
+
+def _serve_command(directory: Path, kind: CheckpointKind, variant: CheckpointVariant | None) -> str:
+    """What to type, to serve a checkpoint that was made."""
+    path = shlex.quote(str(directory))
+    if kind is CheckpointKind.VOXCPM2:
+        return f"SPEECH_MODEL={path} voxserve serve"
+    # vLLM computes with fp8 weights in 16 bits only.
+    dtype = "" if variant is CheckpointVariant.PRO_FP8 else " LLM_DTYPE=float32"
+    return f"LLM_MODEL={path}{dtype} voxserve serve"
 
 
 @cli.command()

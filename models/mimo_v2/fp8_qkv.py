@@ -25,9 +25,7 @@ that starts at its first row and has `ceil(rank rows / 128)` scale rows. Invaria
 rows come from one block on disk is copied, code for code and scale for scale; only a block that mixes several
 is quantised anew, at an error bounded in `_requantize`.
 
-The split form (`q_proj`, `k_proj`, `v_proj`, each with its own grid) needs nothing from here: it goes through
-vLLM's own `QKVParallelLinear` loader. That loader moves whole scale rows, so it is right only where the Q, K
-and V row counts of a rank are each a multiple of the block.
+The split form (`q_proj`, `k_proj`, `v_proj`, each with its own grid) is in `fp8_split_qkv`.
 """
 
 from dataclasses import dataclass
@@ -60,7 +58,7 @@ class QkvLayout:
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads or self.num_kv_heads % self.groups:
             raise ValueError(
-                f"fused qkv_proj: {self.num_heads} query heads over {self.num_kv_heads} KV heads in "
+                f"qkv_proj: {self.num_heads} query heads over {self.num_kv_heads} KV heads in "
                 f"{self.groups} groups: each count must be a multiple of the next"
             )
 
@@ -93,7 +91,7 @@ def rank_rows(layout: QkvLayout, tp_rank: int, tp_size: int) -> Tensor:
     few, many = sorted((layout.num_kv_heads, tp_size))
     if not 0 <= tp_rank < tp_size or layout.num_heads % tp_size or many % few:
         raise ValueError(
-            f"fused qkv_proj: rank {tp_rank} of tensor-parallel size {tp_size} cannot be given its share of "
+            f"qkv_proj: rank {tp_rank} of tensor-parallel size {tp_size} cannot be given its share of "
             f"{layout.num_heads} query heads and {layout.num_kv_heads} KV heads: the size must divide the "
             "query heads, and divide the KV heads or be a multiple of them"
         )
@@ -237,6 +235,13 @@ def quantize_blocks(values: Tensor, block: tuple[int, int] = BLOCK) -> tuple[Ten
     return codes.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn), scale
 
 
+def require_dtypes(weight: Tensor, scale: Tensor, name: str) -> None:
+    """Raise `ValueError` unless a projection `name` has e4m3 codes and float32 scales."""
+    for kind, tensor, dtype in ((WEIGHT, weight, torch.float8_e4m3fn), (SCALE, scale, torch.float32)):
+        if tensor.dtype != dtype:
+            raise ValueError(f"{name}.{kind} of shape {tuple(tensor.shape)} is {tensor.dtype}, not {dtype}")
+
+
 class Fp8QkvLoader:
     """Pairs each fused qkv weight with its scale, in whatever order and calls they arrive, and shards them.
 
@@ -304,9 +309,7 @@ def _scale_row_of_each_row(
     weight: Tensor, scale: Tensor, layout: QkvLayout, block: tuple[int, int], name: str
 ) -> Tensor:
     """For each row on disk its row in the scale tensor, int64 [layout.rows]; `ValueError` if one is wrong."""
-    for kind, tensor, dtype in ((WEIGHT, weight, torch.float8_e4m3fn), (SCALE, scale, torch.float32)):
-        if tensor.dtype != dtype:
-            raise ValueError(f"{name}.{kind} of shape {tuple(tensor.shape)} is {tensor.dtype}, not {dtype}")
+    require_dtypes(weight, scale, name)
     if weight.dim() != 2 or weight.shape[0] != layout.rows:
         raise ValueError(
             f"{name}.{WEIGHT} has shape {tuple(weight.shape)}, not ({layout.rows}, hidden size): "

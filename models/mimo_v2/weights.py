@@ -19,6 +19,7 @@ from models.checkpoint import CheckpointError
 from models.mimo_v2.attention import MiMoV2Attention
 from models.mimo_v2.config import MiMoV2Config
 from models.mimo_v2.fp8_qkv import Fp8QkvLoader, QkvLayout, dequantize_blocks, rank_rows
+from models.mimo_v2.fp8_split_qkv import Fp8SplitQkvLoader
 from models.mimo_v2.manifest import (
     FUSED_QKV,
     SCALE_SUFFIX,
@@ -38,6 +39,7 @@ FUSED_PROJECTIONS: dict[str, dict[str, str | int]] = {
     FUSED_QKV: dict(zip(SPLIT_QKV, ("q", "k", "v"), strict=True)),
     "gate_up_proj": {"gate_proj": 0, "up_proj": 1},
 }
+DENSE_PARTS = tuple(FUSED_PROJECTIONS["gate_up_proj"].values())
 # Scales of a quantised KV cache: vLLM has defaults, and a checkpoint need not have them.
 OPTIONAL_PARAMETERS = (".attn.q_scale", ".attn.k_scale", ".attn.v_scale", ".attn.prob_scale")
 MAX_LISTED_NAMES = 20  # a wrong checkpoint lacks thousands; the first of them say why
@@ -81,14 +83,14 @@ def _sources(parameter: str, experts: Mapping[str, list[ExpertMapping]]) -> Iter
 
 
 def require_whole_blocks(name: str, rows: int, block: int) -> None:
-    """Raise `CheckpointError` unless a rank's rows of a split fp8 projection are whole blocks.
+    """Raise `CheckpointError` unless a rank's rows of a dense fp8 projection are whole blocks.
 
     vLLM's layer takes whole rows of scales, so that a part of a block would get its neighbour's, unnoticed.
     """
     if rows % block:
         raise CheckpointError(
-            f"{name}: {rows} rows a rank are no whole fp8 blocks of {block}: "
-            "choose a smaller tensor-parallel size"
+            f"{name}: {rows} rows a rank are no whole fp8 blocks of {block}: use a smaller tensor-parallel "
+            f"size, or a checkpoint whose sizes are multiples of {block}"
         )
 
 
@@ -127,12 +129,13 @@ class WeightLoader:
         self._tp_rank = get_tensor_model_parallel_rank()
         self._tp_size = get_tensor_model_parallel_world_size()
         self._fused_qkv = Fp8QkvLoader(self._tp_rank, self._tp_size, config.fp8_block)
+        self._split_qkv = Fp8SplitQkvLoader(self._tp_rank, self._tp_size, config.fp8_block)
 
     def load(self, name: str, tensor: Tensor) -> set[str]:
         """Put one tensor where it belongs.
 
         Returns:
-            Names of the parameters that got data; none while an fp8 weight waits for its scales.
+            Names of the parameters that got data; none while an fp8 tensor waits for others.
 
         Raises:
             CheckpointError: the tensor is unexpected, came twice, or has a wrong shape; it is named.
@@ -150,8 +153,11 @@ class WeightLoader:
             name, tensor = weight_of(name), values
         if name not in self._slots:
             raise CheckpointError(f"{self._prefix}{name} has no place: the layer is not quantised")
-        if name.endswith(SCALE_SUFFIX) and self._slots[name][0].shard in ("q", "k", "v"):
-            self._require_whole_blocks(name, self._slots[name][0])
+        if self._is_split_fp8_qkv(name):
+            return self._load_split_fp8_qkv(name, tensor)
+        if name.endswith(SCALE_SUFFIX) and self._slots[name][0].shard in DENSE_PARTS:
+            rows = self._shapes[weight_of(name)][0] // self._tp_size
+            require_whole_blocks(self._prefix + name, rows, self._config.fp8_block[0])
         return {self._fill(slot, name, tensor) for slot in self._slots[name]}
 
     def try_load_fp8_qkv(self, name: str, tensor: Tensor) -> set[str] | None:
@@ -169,7 +175,7 @@ class WeightLoader:
         if self._is_elsewhere(name):
             return set()
         try:
-            shards = self._fused_qkv.add(name, tensor, self._layout_of(name))
+            shards = self._fused_qkv.add(name, tensor, self._fused_layout_of(name))
         except ValueError as error:
             raise CheckpointError(f"{self._prefix}{error}") from error
         return self._fill_fp8_qkv(shards) if shards else set()
@@ -206,13 +212,6 @@ class WeightLoader:
         if expected is not None:
             self._require_shape(name, tensor, expected)
 
-    def _require_whole_blocks(self, name: str, slot: Slot) -> None:
-        attention = self._module.get_submodule(slot.parameter.rpartition(f".{FUSED_QKV}.")[0])
-        assert isinstance(attention, MiMoV2Attention)
-        heads = attention.config.num_heads if slot.shard == "q" else attention.config.num_kv_heads
-        rows = self._shapes[weight_of(name)][0] // min(self._tp_size, heads)
-        require_whole_blocks(self._prefix + name, rows, self._config.fp8_block[0])
-
     def _require_shape(self, name: str, tensor: Tensor, expected: Shape) -> None:
         if tensor.shape != expected:
             shape, wanted = list(tensor.shape), list(expected)
@@ -224,6 +223,21 @@ class WeightLoader:
         if not slots or is_fp8(self._parameters[slots[0].parameter]):
             return False
         return is_fp8(tensor) or name.endswith(SCALE_SUFFIX)
+
+    def _is_split_fp8_qkv(self, name: str) -> bool:
+        """Whether a tensor is one of the six that fill a block-fp8 projection of this rank."""
+        slot = self._slots[name][0]
+        parent, fused, leaf = slot.parameter.rpartition(f"{FUSED_QKV}.")
+        if not fused or slot.shard is None or leaf == "bias":
+            return False
+        return f"{parent}{FUSED_QKV}{SCALE_SUFFIX}" in self._parameters
+
+    def _load_split_fp8_qkv(self, name: str, tensor: Tensor) -> set[str]:
+        try:
+            shards = self._split_qkv.add(name, tensor, self._layout(name, groups=1))
+        except ValueError as error:
+            raise CheckpointError(f"{self._prefix}{error}") from error
+        return self._fill_fp8_qkv(shards) if shards else set()
 
     def _fill(self, slot: Slot, name: str, tensor: Tensor) -> str:
         parameter: Any = self._parameters[slot.parameter]
@@ -257,7 +271,7 @@ class WeightLoader:
         self._receive_fused(name)
         if self._is_elsewhere(name):
             return set()
-        layout = self._layout_of(name)
+        layout = self._fused_layout_of(name)
         self._require_shape(name, tensor, (layout.rows, *self._shapes[split_names(name)[0]][1:]))
         rows = rank_rows(layout, self._tp_rank, self._tp_size)
         default_weight_loader(self._parameters[name], tensor[rows])
@@ -274,15 +288,15 @@ class WeightLoader:
         default_weight_loader(self._parameters[weight], values)
         return {weight}
 
-    def _layout_of(self, name: str) -> QkvLayout:
-        """Of the attention of a tensor. All have as many groups as full layers have KV heads."""
-        module = self._module.get_submodule(name.rpartition(f".{FUSED_QKV}.")[0])
+    def _fused_layout_of(self, name: str) -> QkvLayout:
+        """Of a fused projection. All have as many groups as full layers have KV heads."""
+        return self._layout(name, self._config.full.num_kv_heads)
+
+    def _layout(self, name: str, groups: int) -> QkvLayout:
+        """Of the attention of a tensor."""
+        module = self._module.get_submodule(name.rsplit(".", 2)[0])
         assert isinstance(module, MiMoV2Attention)
         attention = module.config
         return QkvLayout(
-            attention.num_heads,
-            attention.num_kv_heads,
-            attention.head_dim,
-            attention.v_head_dim,
-            self._config.full.num_kv_heads,
+            attention.num_heads, attention.num_kv_heads, attention.head_dim, attention.v_head_dim, groups
         )

@@ -101,27 +101,40 @@ def test_make_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     directory = tmp_path / "new" / "tiny"
     assert run(["make-checkpoint", str(directory), "--seed", "3"]) == 0
     assert made_here(directory)
-    assert capsys.readouterr().err == ""
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert f"SPEECH_MODEL={directory} voxserve serve" in captured.out
     assert run(["make-checkpoint", str(directory)]) == 2
     assert "--force" in one_error(capsys)
     assert run(["make-checkpoint", str(directory), "--force"]) == 0
 
 
 @pytest.mark.parametrize(
-    ("variant", "architecture"), [(None, "MiMoV2FlashForCausalLM"), ("pro-fp8", "MiMoV2ForCausalLM")]
+    ("variant", "architecture", "dtype"),
+    [
+        (None, "MiMoV2FlashForCausalLM", " LLM_DTYPE=float32"),
+        ("pro-fp8", "MiMoV2ForCausalLM", ""),  # vLLM runs fp8 checkpoints in no float32
+    ],
 )
 def test_make_checkpoint_of_the_language_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], variant: str | None, architecture: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], variant: str | None, architecture: str, dtype: str
 ) -> None:
     directory = tmp_path / "tiny"
     command = ["make-checkpoint", "--kind", "mimo-v2", str(directory)]
     command += ["--variant", variant] if variant else []
     assert run(command) == 0
     assert json.loads((directory / "config.json").read_text())["architectures"] == [architecture]
+    assert f"LLM_MODEL={directory}{dtype} voxserve serve" in capsys.readouterr().out
     assert run(command) == 2
     assert "--force" in one_error(capsys)
     assert run(["make-checkpoint", str(directory), "--force"]) == 0  # of the other kind, but ours
     assert (directory / "audiovae.pth").exists()
+
+
+def test_what_to_do_next_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "two words"
+    assert run(["make-checkpoint", str(directory)]) == 0
+    assert f"SPEECH_MODEL='{directory}' voxserve serve" in capsys.readouterr().out
 
 
 def test_make_checkpoint_has_variants_of_one_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from models.mimo_v2.config import MiMoV2Config, parse_config
 from models.mimo_v2.fp8_qkv import dequantize_blocks
 from models.mimo_v2.make_checkpoint import CONFIGS, SIZES
 from models.mimo_v2.mtp import MiMoV2MTP
-from models.mimo_v2.weights import Slot, checkpoint_slots, require_whole_blocks
+from models.mimo_v2.weights import Slot, checkpoint_slots
 from tests.support.mimo_v2 import (
     build,
     derive,
@@ -294,12 +294,3 @@ def test_slots_of_redundant_experts() -> None:
         "layers.1.mlp.experts.0.down_proj.weight": [Slot(parameter, "w2", 0), Slot(parameter, "w2", 1)],
         "norm.weight": [Slot("norm.weight")],
     }
-
-
-@pytest.mark.parametrize(("rows", "fits"), [(128, True), (3072, True), (192, False), (64, False)])
-def test_split_fp8_rows_of_a_rank_are_whole_blocks(rows: int, fits: bool) -> None:
-    if fits:
-        require_whole_blocks("k_proj.weight_scale_inv", rows, 128)
-        return
-    with pytest.raises(CheckpointError, match=r"k_proj\.weight_scale_inv: .* smaller tensor-parallel size"):
-        require_whole_blocks("k_proj.weight_scale_inv", rows, 128)
