@@ -147,7 +147,7 @@ class VllmPipeline:
         """See `LanguagePipeline`."""
         if self.errored:
             raise EngineDead(DEAD)
-        check(endpoint, body, self._vocab_size)
+        await asyncio.to_thread(check, endpoint, body, self._vocab_size)  # a long schema takes a second
         route = ROUTES[endpoint]
         request = parse(endpoint, route.request_of(body), body)
         try:

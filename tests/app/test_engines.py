@@ -361,6 +361,9 @@ async def test_what_can_never_work_is_said_before_that_there_is_no_room() -> Non
         no_speech, language=language_factory(FakeLanguage(held=held)), **LANGUAGE_ONLY, llm_max_requests=1
     ) as service:
         running = asyncio.create_task(service.client.post(CHAT, json=CHAT_BODY))
+        asyncio.get_running_loop().call_later(
+            5, held.set
+        )  # a refusal that does not come is a failure, no hang
         await asyncio.sleep(0.05)
         check(
             await service.client.post(CHAT, json=CHAT_BODY | {"model": "gpt"}),

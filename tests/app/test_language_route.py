@@ -238,8 +238,9 @@ async def test_a_client_that_leaves_ends_its_request(body: dict[str, object], de
     async with on_port(no_speech, language=language_factory(pipeline), **LANGUAGE_ONLY, **limit) as service:
         writer = await _post(service.port, body)
         await until(lambda: pipeline.running == 1)
-        check(await service.client.post(CHAT, json=BODY), 429, "engine_overloaded")
+        refused = await service.client.post(CHAT, json=BODY)
         writer.close()
+        check(refused, 429, "engine_overloaded")
         await writer.wait_closed()
         await until(lambda: pipeline.running == 0)
         assert pipeline.closed == (body is STREAM)

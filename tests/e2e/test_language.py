@@ -19,7 +19,6 @@ import httpx
 import openai
 import pytest
 
-from models.mimo_v2.make_checkpoint import make_checkpoint
 from models.mimo_v2.make_tokenizer import TAGS, make_tokenizer
 from tests.support.readme import blocks, run_block
 from tests.support.server_process import ServerProcess, server_process
@@ -62,13 +61,6 @@ ENDLESS = {"max_tokens": 4000, "extra_body": {"ignore_eos": True}}  # longer tha
 CANCEL_TIMEOUT_S = 5.0
 DEATH_TIMEOUT_S = 40.0
 START_RETRIES = 60  # the server asks for 5 s between them
-
-
-@pytest.fixture(scope="module")
-def flash(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("mimo") / "flash"
-    make_checkpoint(directory, "flash")
-    return directory
 
 
 def language(checkpoint: Path, **settings: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
 
 from app.pipeline.engine import SpeechEngine
@@ -38,10 +37,3 @@ async def alone(pipeline: SpeechPipeline) -> list[Spoken]:
         assert await pipeline.engine.reset_prefix_cache()
         answers.append(await speak(pipeline, request))
     return answers
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here starts an engine."""
-    for item in items:
-        if "tests/engine/" in item.path.as_posix():
-            item.add_marker(pytest.mark.engine)

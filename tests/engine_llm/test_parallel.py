@@ -6,13 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.mimo_v2.config import parse_config
-from models.mimo_v2.make_checkpoint import CONFIGS, SIZES
 from tests.support.llm import TOLERANCE, Answer, Reference, engine, prompts
-from tests.support.mimo_v2 import derive, split_fused_qkv, uniform_scales
+from tests.support.mimo_v2 import PRO_CONFIG, derive, split_fused_qkv, uniform_scales
 
 CORES = "0|1"  # of each rank
-PRO_CONFIG = parse_config({**SIZES, **CONFIGS["pro-fp8"]})
 
 
 @pytest.fixture

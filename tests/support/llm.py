@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM
 from vllm import LLM, SamplingParams
 
 from models.mimo_v2.make_tokenizer import VOCAB_SIZE
-from tests.support.mimo_v2 import drop_quantization
+from models.plugin import register
+from tests.support.mimo_v2 import ENGINE_ARGUMENTS
 
 NEW_TOKENS = 64
 PROMPT_LENGTHS = (1, 2, 31, 48, 49, 100, 200, 300)
@@ -72,19 +73,17 @@ class Engine:
 @contextmanager
 def engine(checkpoint: Path, **arguments: Any) -> Iterator[Engine]:
     """A float32 engine, stopped at the end."""
+    register()
     llm = LLM(
         str(checkpoint),
         **{
-            "dtype": "float32",
-            "enforce_eager": True,
+            **ENGINE_ARGUMENTS,
             "kv_cache_memory_bytes": KV_CACHE_BYTES,
             "block_size": 32,
-            "max_model_len": 512,
             "max_num_seqs": 8,
             "max_logprobs": VOCAB_SIZE,
             "logprobs_mode": "raw_logits",
             "disable_log_stats": False,
-            "hf_overrides": drop_quantization,
             **arguments,
         },
     )

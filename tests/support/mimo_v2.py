@@ -17,10 +17,14 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from models.mimo_v2.config import MiMoV2Config
+from models.mimo_v2.config import MiMoV2Config, parse_config
 from models.mimo_v2.fp8_qkv import SCALE
+from models.mimo_v2.make_checkpoint import CONFIGS, SIZES
 from models.mimo_v2.manifest import FUSED_QKV, SPLIT_QKV
+from models.plugin import register
 
+FLASH_CONFIG = parse_config({**SIZES, **CONFIGS["flash"]})
+PRO_CONFIG = parse_config({**SIZES, **CONFIGS["pro-fp8"]})
 WEIGHTS = "model.safetensors"
 # So small that random fp8 codes make weights, and a power of two: regrouping rows changes nothing.
 UNIFORM_SCALE = 2.0**-11
@@ -33,21 +37,24 @@ def drop_quantization(config: Any) -> Any:
     return config
 
 
-def engine_config(checkpoint: Path, **arguments: Any) -> VllmConfig:
+# Of a float32 model whose numbers can be compared, with an engine or without.
+ENGINE_ARGUMENTS: dict[str, Any] = {
+    "dtype": "float32",
+    "enforce_eager": True,
+    "max_model_len": 512,
+    "hf_overrides": drop_quantization,
+}
+
+
+def engine_config(checkpoint: Path) -> VllmConfig:
     """vLLM's whole configuration for a float32 model of `checkpoint`."""
-    return EngineArgs(
-        model=str(checkpoint),
-        dtype="float32",
-        enforce_eager=True,
-        max_model_len=512,
-        hf_overrides=drop_quantization,
-        **arguments,
-    ).create_engine_config()
+    return EngineArgs(model=str(checkpoint), **ENGINE_ARGUMENTS).create_engine_config()
 
 
 @contextmanager
 def one_process() -> Iterator[None]:
     """vLLM's process groups, of this process alone."""
+    register()
     with tempfile.TemporaryDirectory() as scratch, set_current_vllm_config(VllmConfig()):
         parallel_state.init_distributed_environment(
             world_size=1,

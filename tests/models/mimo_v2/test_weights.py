@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from vllm.config import VllmConfig
 
 from models.checkpoint import CheckpointError
-from models.mimo_v2.config import MiMoV2Config, parse_config
+from models.mimo_v2.config import MiMoV2Config
 from models.mimo_v2.fp8_qkv import dequantize_blocks
-from models.mimo_v2.make_checkpoint import CONFIGS, SIZES
 from models.mimo_v2.mtp import MiMoV2MTP
 from models.mimo_v2.weights import Slot, checkpoint_slots
 from tests.support.mimo_v2 import (
+    FLASH_CONFIG,
+    PRO_CONFIG,
     build,
     derive,
     engine_config,
@@ -28,8 +29,6 @@ from tests.support.mimo_v2 import (
 
 pytestmark = pytest.mark.usefixtures("process_groups")
 
-FLASH_CONFIG = parse_config({**SIZES, **CONFIGS["flash"]})
-PRO_CONFIG = parse_config({**SIZES, **CONFIGS["pro-fp8"]})
 SHARDED_DIMENSION = {"down_proj": 1, "o_proj": 1}  # of the others it is the first
 
 
