@@ -1,5 +1,6 @@
 """From what a request says of its speech to encoded audio: what REST, events and sockets have in common."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -10,11 +11,11 @@ from app.errors import InvalidRequest
 from app.lifecycle import EngineService
 from app.pipeline.generation import Generation, draw_seed
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
-from app.pipeline.utterance import Part, Utterance
+from app.pipeline.utterance import Utterance
 from app.schemas import SpeechOptions
 from app.settings import Settings
+from app.text.long_text import Part, parts
 from app.text.normalise import normalise
-from app.text.segment import split_long
 from app.voices.resolver import Voice, Voices
 from models.voxcpm2 import limits
 
@@ -109,7 +110,7 @@ class Speaker:
         )
         return Manner(request, output, options.speed or 1.0, options.normalize)
 
-    def parts(self, text: str, param: str = "input") -> list[Part]:
+    async def parts(self, text: str, param: str = "input") -> list[Part]:
         """A whole text in parts that the model can speak.
 
         Raises:
@@ -120,7 +121,7 @@ class Speaker:
                 f"the text has {len(text)} characters, the limit is {self.max_input_chars}: send it in parts",
                 param,
             )
-        return [Part(part.text, part.pause) for part in split_long(text, PART_CHARS)] or [Part(text)]
+        return await asyncio.to_thread(parts, text, PART_CHARS) or [Part(text, "none")]
 
     def speak(self, manner: Manner, parts: AsyncIterator[Part], *, streamed: bool = True) -> Spoken:
         """Speak parts as they come.
@@ -162,4 +163,4 @@ async def one_by_one(parts: Sequence[Part]) -> AsyncGenerator[Part, None]:
 
 async def _written_out(parts: AsyncIterator[Part]) -> AsyncGenerator[Part, None]:
     async for part in parts:
-        yield replace(part, text=normalise(part.text) or part.text)
+        yield replace(part, text=await asyncio.to_thread(normalise, part.text) or part.text)

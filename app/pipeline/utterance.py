@@ -12,31 +12,22 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from app.pipeline.generation import Floats, SpeechPatch
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
+from app.text.long_text import Part, Pause
 from models.voxcpm2 import limits
 
 PARTS_AT_ONCE = 2  # the next part is computed while one is spoken; more would take slots from other requests
 ANCHOR_PATCHES = 25  # 4 s at 160 ms: enough of a voice to imitate it
 MAX_ANCHOR_PATCHES = 60  # 10 s: more costs positions of every part, and adds nothing
 
-Pause = Literal["paragraph", "sentence", "clause", "none"]
 # Seconds of silence after a part, beside the little that the model leaves at its end.
 PAUSES_S: dict[Pause, float] = {"paragraph": 0.4, "sentence": 0.15, "clause": 0.05, "none": 0.0}
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A piece of the text, and the pause after it."""
-
-    text: str
-    pause: Pause = "sentence"
 
 
 @dataclass

@@ -55,7 +55,7 @@ async def create_speech(
 ) -> Response:
     """Speak a text. Headers tell the sample rate, the seed, and, where it comes whole, the duration."""
     check_speech_model(body.model, settings)
-    parts = speaker.parts(body.input)
+    parts = await speaker.parts(body.input)
     began = time.monotonic()
     manner = await speaker.manner(body)
     form = manner.output.format

@@ -9,11 +9,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from app.errors import GenerationFailed, InvalidRequest, VoxserveError, wire_of
-from app.pipeline.utterance import Part
 from app.schemas import ErrorDetail
 from app.sessions.messages import AudioDelta, AudioEnd, AudioStart, ErrorMessage, SessionDone, SessionStart
 from app.sessions.outbox import Outbox
 from app.speaking import Manner, Speaker
+from app.text.long_text import Part
 from app.text.segment import Segmenter
 
 UNEXPECTED = "unexpected error: the server's log says more"
@@ -122,10 +122,10 @@ class WrittenUtterance:
         return self.task
 
     def _take(self, sentences: list[str]) -> None:
-        for sentence in sentences:
+        for sentence in filter(_is_speakable, sentences):
             self._waiting_chars += len(sentence)
             self._sentences += 1
-            self._parts.put_nowait(Part(sentence))
+            self._parts.put_nowait(Part(sentence, "sentence"))
 
     def _stop_pause(self) -> None:
         if self._pause:
@@ -218,3 +218,8 @@ class WrittenUtterance:
         detail = ErrorDetail(message=str(error), type=wire.type, param=error.param, code=wire.code)
         self._outbox.put(ErrorMessage(context_id=self.context_id, message=str(error), error=detail), self)
         self._end(0.0, error=True)
+
+
+def _is_speakable(sentence: str) -> bool:
+    """More than marks."""
+    return any(map(str.isalnum, sentence))

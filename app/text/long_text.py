@@ -25,11 +25,6 @@ class Part:
     pause: Pause
 
 
-def split_long(text: str, max_chars: int) -> list[str]:
-    """The texts of `parts`."""
-    return [part.text for part in parts(text, max_chars)]
-
-
 def parts(text: str, max_chars: int) -> list[Part]:
     """`text` in parts of at most `max_chars` characters, about even in size within each paragraph.
 

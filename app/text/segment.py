@@ -17,9 +17,6 @@ from app.text.boundaries import (
     sentence_end,
 )
 from app.text.cuts import last_cut
-from app.text.long_text import Part, parts, split_long
-
-__all__ = ["Part", "SegmentOptions", "Segmenter", "parts", "sentences", "split_long"]
 
 _PIECE = re.compile(r"\s+|\S+")
 _SPEAKABLE = re.compile(r"[^\W_]")

@@ -9,12 +9,18 @@ import pytest
 from app.errors import GenerationFailed, InvalidRequest
 from app.pipeline.generation import Floats, Generation
 from app.pipeline.speech import SpeechPipeline, SpeechRequest
-from app.pipeline.utterance import ANCHOR_PATCHES, PARTS_AT_ONCE, PAUSES_S, Part, Utterance
+from app.pipeline.utterance import ANCHOR_PATCHES, PARTS_AT_ONCE, PAUSES_S, Utterance
+from app.text import long_text
 from app.voices.reference import AudioClip
 from models.voxcpm2.tokenizer import TextTokenizer
 from tests.support.fake_engine import FakeEngine
 from tests.support.golden import CHECKPOINT
 from tests.support.serving import until
+
+
+def Part(text: str, pause: long_text.Pause = "sentence") -> long_text.Part:  # noqa: N802 (as the class)
+    return long_text.Part(text, pause)
+
 
 CLIP = AudioClip(np.full(16000, 0.5, np.float32), 16000)
 
@@ -25,16 +31,16 @@ def utterance(engine: FakeEngine, **options: object) -> Utterance:
     return Utterance(pipeline, SpeechRequest("", generation, **options))
 
 
-async def given(parts: Sequence[Part]) -> AsyncGenerator[Part, None]:
+async def given(parts: Sequence[long_text.Part]) -> AsyncGenerator[long_text.Part, None]:
     for part in parts:
         yield part
 
 
-async def spoken(speech: Utterance, parts: AsyncIterator[Part]) -> Floats:
+async def spoken(speech: Utterance, parts: AsyncIterator[long_text.Part]) -> Floats:
     return np.concatenate([piece async for piece in speech.speak(parts)])
 
 
-def expected(engine: FakeEngine, parts: Sequence[Part], patches: int) -> Floats:
+def expected(engine: FakeEngine, parts: Sequence[long_text.Part], patches: int) -> Floats:
     """What the engine says to each part, with the pauses between."""
     rate = engine.config.sample_rate
     pieces: list[Floats] = []
@@ -108,9 +114,9 @@ async def test_a_reader_that_does_not_read_holds_the_next_parts_back() -> None:
 
 async def test_it_speaks_while_the_text_is_being_written() -> None:
     engine = FakeEngine(patches=2)
-    written: asyncio.Queue[Part] = asyncio.Queue()
+    written: asyncio.Queue[long_text.Part] = asyncio.Queue()
 
-    async def parts() -> AsyncGenerator[Part, None]:
+    async def parts() -> AsyncGenerator[long_text.Part, None]:
         while (part := await written.get()).text:
             yield part
 
@@ -172,7 +178,7 @@ async def test_an_error_comes_in_its_place() -> None:
 
 
 async def test_an_error_of_the_text_is_raised_after_what_came_before() -> None:
-    async def parts() -> AsyncGenerator[Part, None]:
+    async def parts() -> AsyncGenerator[long_text.Part, None]:
         yield Part("One.")
         raise InvalidRequest("the text ends badly", "input")
 

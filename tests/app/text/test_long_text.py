@@ -5,7 +5,12 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.text.segment import Part, parts, split_long
+from app.text.long_text import Part, parts
+
+
+def split_long(text: str, max_chars: int) -> list[str]:
+    return [part.text for part in parts(text, max_chars)]
+
 
 WORDS = "one two three four five six seven eight nine ten "
 

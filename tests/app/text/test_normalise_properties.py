@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.text.long_text import parts
 from app.text.normalise import normalise
-from app.text.segment import Segmenter, sentences, split_long
+from app.text.segment import Segmenter, sentences
 
 WRITTEN_TEXT = (
     "Dr.|St.|Mr.|3.14|1,234|-5|50%|1/2|2nd|10:30|pm|am|1984|in|$5.20|£3|kg|km/h|m²|20°C|5'10\"|e.g.|"
@@ -72,7 +73,7 @@ AWKWARD = [
 
 
 @pytest.mark.parametrize(
-    "work", [normalise, sentences, lambda text: split_long(text, 200)], ids=["say", "part", "split"]
+    "work", [normalise, sentences, lambda text: parts(text, 200)], ids=["say", "part", "split"]
 )
 @pytest.mark.parametrize("unit", AWKWARD)
 def test_time_grows_with_the_length(unit: str, work: Callable[[str], object]) -> None:
