@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import openai
 import pytest
+import soundfile
 from websockets.asyncio.client import connect
 
 from tests.support.golden import FIXTURES
@@ -78,7 +79,10 @@ def test_tempo(client: openai.OpenAI) -> None:
 
 
 def test_a_voice_from_its_recording_to_its_end(client: openai.OpenAI, server: ServerProcess) -> None:
-    recording = (FIXTURES / "voice_a.wav").read_bytes()
+    samples, rate = soundfile.read(FIXTURES / "voice_a.wav", dtype="float32")
+    file = io.BytesIO()
+    soundfile.write(file, np.tile(samples, 3), rate, format="WAV")
+    recording = file.getvalue()
     form = {"name": "Anna", "transcript": "The quick brown fox."}
     made = httpx.post(
         f"{server.url}/v1/audio/voices", data=form, files={"audio_sample": ("a.wav", recording, "audio/wav")}
