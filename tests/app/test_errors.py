@@ -64,9 +64,9 @@ async def test_bad_bodies(content: str, param: str | None, said: str) -> None:
 async def test_several_problems_in_one_answer() -> None:
     async with in_process(factory(FakeEngine())) as service:
         answer = await service.client.post(SPEECH, json={"input": 5, "cfg_value": 99, "x" * 500: 1})
-    message = check(answer, 400, "invalid_request", "model")
-    assert "model is required; input: " in message
-    assert "; cfg_value: input should be less than or equal to 10; xxx" in message
+    message = check(answer, 400, "invalid_request", "cfg_value")
+    assert "cfg_value: input should be less than or equal to 10; model is required; input: " in message
+    assert "; xxx" in message
     assert len(message) < 500
 
 
@@ -88,7 +88,9 @@ async def test_routes_and_methods() -> None:
 
 async def test_a_huge_body_is_refused() -> None:
     async with in_process(factory(FakeEngine())) as service:
-        body = BODY | {"input": "x" * MAX_BODY_BYTES}
+        body = {"prompt": "x" * MAX_BODY_BYTES}
+        check(await service.client.post("/v1/completions", json=body), 413, "request_too_large")
+        body = BODY | {"reference_audio": "x" * 16 * MAX_BODY_BYTES}  # room for a recording, but not for all
         check(await service.client.post(SPEECH, json=body), 413, "request_too_large")
 
 
