@@ -23,6 +23,7 @@ from tests.support.fake_language import FakeLanguage
 from tests.support.golden import CHECKPOINT
 
 SPEECH = "/v1/audio/speech"
+SESSION = "/v1/audio/speech/stream"
 WAIT_S = 5.0
 LANGUAGE_ONLY = {"speech_model": "none", "llm_model": "somewhere"}  # settings
 

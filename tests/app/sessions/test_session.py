@@ -15,9 +15,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from app.audio.encode import to_s16
 from app.errors import GenerationFailed
 from tests.support.fake_engine import FakeEngine
-from tests.support.serving import Service, factory, on_port, until
+from tests.support.serving import SESSION, Service, factory, on_port, until
 
-PATH = "/v1/audio/speech/stream"
 START = {"type": "session.start", "sample_rate": 48000, "seed": 7}
 LONG = 100_000
 WAIT_S = 10.0
@@ -49,7 +48,7 @@ class Client:
 async def session(engine: FakeEngine) -> AsyncIterator[tuple[Client, Service]]:
     async with on_port(factory(FakeEngine())) as service:
         service.speech.pipeline.engine = engine
-        async with connect(f"ws://127.0.0.1:{service.port}{PATH}") as socket:
+        async with connect(f"ws://127.0.0.1:{service.port}{SESSION}") as socket:
             yield Client(socket), service
 
 
@@ -273,7 +272,7 @@ async def test_while_the_engine_cannot_the_handshake_is_an_http_answer() -> None
     async with on_port(factory(FakeEngine())) as service:
         service.speech.status = "stopping"
         with pytest.raises(websockets.InvalidStatus) as caught:
-            await connect(f"ws://127.0.0.1:{service.port}{PATH}")
+            await connect(f"ws://127.0.0.1:{service.port}{SESSION}")
         service.speech.status = "ready"
     assert caught.value.response.status_code == 503
     assert json.loads(caught.value.response.body)["error"]["code"] == "engine_dead"
