@@ -25,8 +25,9 @@ OTHERS = {
 ORDER = (
     "app", "models", "bench",
     "cli.py", "server.py", "main.py", "engines.py", "lifecycle.py", "settings.py", "errors.py", "schemas.py",
-    "voice_schemas.py", "routes", "start.py", "options.py", "resources.py", "build.py", "checkpoint.py",
-    "speech.py", "engine.py", "pcm.py", "encode.py", "pipeline", "language", "voices",
+    "voice_schemas.py", "routes", "speaking.py", "sessions", "text", "start.py", "options.py", "resources.py", "build.py", "checkpoint.py",
+    "utterance.py",
+    "speech.py", "engine.py", "pipeline", "audio", "language", "voices",
     "plugin.py", "compat.py", "runtime", "worker.py", "runner.py", "request_state.py", "audio_channel.py",
     "voxcpm2", "config.py", "limits.py", "prompt.py", "tokenizer.py", "content_ids.py", "scaffold.py",
     "slots.py", "local_encoder.py", "minicpm4_paged.py", "minicpm4_local.py", "rope.py", "fsq.py",
