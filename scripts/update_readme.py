@@ -25,7 +25,8 @@ OTHERS = {
 ORDER = (
     "app", "models", "bench",
     "cli.py", "server.py", "main.py", "engines.py", "lifecycle.py", "settings.py", "errors.py", "schemas.py",
-    "voice_schemas.py", "routes", "speaking.py", "sessions", "text", "start.py", "options.py", "resources.py", "build.py", "checkpoint.py",
+    "voice_schemas.py", "routes", "speaking.py", "sessions", "text",
+    "start.py", "options.py", "resources.py", "build.py", "checkpoint.py",
     "utterance.py",
     "speech.py", "engine.py", "pipeline", "audio", "language", "voices",
     "plugin.py", "compat.py", "runtime", "worker.py", "runner.py", "request_state.py", "audio_channel.py",
