@@ -16,6 +16,7 @@ CLIENT_GONE_STATUS = 499  # nginx's; nobody receives it, the access log shows it
 MAX_NAME_CHARS = 64  # of a field's name that a client made up
 MAX_PROBLEMS = 5  # told of a body, which may have thousands
 USER_ERROR = "invalid_request_error"
+UNREADABLE = "There was an error parsing the body"  # FastAPI's, of what is not even JSON with a mistake
 STATUS_CODES = {
     400: "invalid_request",
     404: "not_found",
@@ -74,6 +75,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
         404: f"there is no {request.url.path}: /docs lists what there is",
         405: f"{request.method} is not allowed on {request.url.path}: /docs lists what is",
     }.get(error.status_code, str(error.detail))
+    if error.detail == UNREADABLE:
+        message = "the body cannot be read: send JSON in UTF-8, with no number and no nesting beyond reason"
     code = STATUS_CODES.get(error.status_code)
     return error_response(error.status_code, error_body(message, USER_ERROR, code), error.headers)
 

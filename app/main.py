@@ -44,6 +44,7 @@ def create_app(
     app.state.voices = open_voices(settings)
     upload_bytes = settings.voices_max_upload_mib * 2**20 + MAX_BODY_BYTES
     larger = dict.fromkeys((voices.router.prefix, voice_consents.router.prefix), upload_bytes)
+    larger |= dict.fromkeys(language.PATHS, language.MAX_BODY_BYTES)
     larger[speech.PATH] = upload_bytes * 4 // 3  # a recording in base64
     app.add_middleware(BodyLimit, larger=larger)
     app.add_middleware(RequestContext)

@@ -91,7 +91,7 @@ class Settings(BaseSettings):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
         "info", description="`debug`, `info`, `warning` or `error`. vLLM's own are warnings, but at `debug`."
     )
-    max_input_chars: int = Field(4096, ge=1, description="Longest text of one request, in characters.")
+    max_input_chars: int = Field(4096, ge=1, description="Longest text of one speech request, in characters.")
     shutdown_timeout_s: int = Field(
         30, ge=0, description="Seconds that running requests get to finish after SIGTERM or SIGINT."
     )

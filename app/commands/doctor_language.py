@@ -6,12 +6,11 @@ from pathlib import Path
 
 from app.commands.findings import Finding, failed, ok
 from models.checkpoint import CONFIG_FILE, CheckpointError
-from models.mimo_v2.config import MiMoV2Config, parse_config
+from models.mimo_v2.config import MODEL_TYPES, MiMoV2Config, parse_config
 from models.mimo_v2.manifest import model_shapes, split_names
 
 DOWNLOAD = "download the checkpoint again"
 CONFIG, TOKENIZER, WEIGHTS = "language config", "language tokenizer", "language weights"
-MODEL_TYPES = ("mimo_v2_flash", "mimo_v2")
 TEMPLATES = ("chat_template.jinja", "tokenizer_config.json")  # where a chat template may be
 INDEX_FILE, SINGLE_FILE = "model.safetensors.index.json", "model.safetensors"
 MAX_LISTED_NAMES = 5  # a wrong directory lacks thousands

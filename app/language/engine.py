@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 from starlette.datastructures import State
 from starlette.requests import Request
+from vllm.config import StructuredOutputsConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -42,6 +43,7 @@ from app.pipeline.build import build, shared_arguments
 from app.pipeline.options import LanguageOptions
 from models import compat
 from models.checkpoint import CONFIG_FILE, CheckpointError
+from models.mimo_v2.config import MODEL_TYPES
 from models.plugin import register
 
 DEAD = dead_message("language")
@@ -51,7 +53,9 @@ SHUTDOWN_TIMEOUT_S = 20.0  # for the engine's processes to leave by themselves; 
 ERROR_EVENT = 'data: {"error"'  # how an event begins by which vLLM says that a stream broke
 # Events of the responses API that come before the engine has been asked.
 OVERTURE = ("event: response.created\n", "event: response.in_progress\n")
-WARM_UP: JsonObject = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 2}
+WARM_UP: JsonObject = {"prompt": "Hello.", "max_tokens": 2}
+WARM_UP_CHAT: JsonObject = {"messages": [{"role": "user", "content": "Hello."}]}
+GRAMMARS = "xgrammar"  # vLLM's "auto" is what the first request needs, for all: later ones could break by it
 
 Handler = Callable[[Any, Request], Awaitable[Any]]
 
@@ -132,8 +136,9 @@ class VllmPipeline:
         return compat.count_requests(self._llm) if self._llm else 0
 
     async def warm_up(self) -> None:
-        """Answer a chat."""
-        await self.answer("chat", WARM_UP)
+        """Continue a text, and render a chat."""
+        await self.answer("completion", WARM_UP)
+        await self.answer("tokenize", WARM_UP_CHAT)
 
     async def shutdown(self) -> None:
         """End the engine's processes. Running answers end with an error. Idempotent."""
@@ -200,11 +205,12 @@ def _named_event(item: BaseModel) -> str:
 
 def _arguments(checkpoint: Path, names: Sequence[str], options: LanguageOptions) -> JsonObject:
     """What differs from the defaults of vLLM's server."""
+    own_dtype = _own_dtype(checkpoint)
     draft = {"method": "mtp", "num_speculative_tokens": options.draft_tokens}
     return {
         "model": str(checkpoint),
         "served_model_name": list(names),
-        "dtype": _own_dtype(checkpoint) if options.dtype == "auto" else options.dtype,
+        "dtype": own_dtype if options.dtype == "auto" else options.dtype,
         "pipeline_parallel_size": options.pipeline_parallel_size,
         "enable_expert_parallel": options.expert_parallel,
         "speculative_config": draft if options.draft_tokens else None,
@@ -214,19 +220,27 @@ def _arguments(checkpoint: Path, names: Sequence[str], options: LanguageOptions)
         "enable_auto_tool_choice": True,
         "tool_call_parser": PARSER,
         "reasoning_parser": PARSER,
+        "structured_outputs_config": StructuredOutputsConfig(backend=GRAMMARS),
         "default_chat_template_kwargs": {THINKING: False},
         **shared_arguments(options),
     }
 
 
 def _own_dtype(checkpoint: Path) -> str:
-    """What the checkpoint names; vLLM's "auto" would round float32 to bfloat16."""
+    """What the checkpoint names; vLLM's "auto" would round float32 to bfloat16.
+
+    Raises:
+        CheckpointError: it is none, or not of MiMoV2.
+    """
     path = checkpoint / CONFIG_FILE
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        return str(config.get("dtype") or config.get("torch_dtype") or "auto")
+        kind = config.get("model_type")
     except (OSError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{path} cannot be read ({error}): download the checkpoint again") from error
+        raise CheckpointError(f"{path} cannot be read ({error}): is LLM_MODEL a checkpoint?") from error
+    if kind not in MODEL_TYPES:
+        raise CheckpointError(f"{checkpoint} is of model_type {kind!r}, not MiMoV2: change LLM_MODEL")
+    return str(config.get("dtype") or config.get("torch_dtype") or "auto")
 
 
 def _require_what_cpus_can(options: LanguageOptions) -> None:

@@ -34,7 +34,26 @@ TEXT_PARTS = {
 TOOL_NAME = re.compile("[A-Za-z0-9_-]{1,64}")  # OpenAI's rule
 MAX_CHOICES = 128  # OpenAI's limit of `n`
 MAX_DEPTH = 64  # of lists in objects in lists: readers of bodies recurse, some with many frames a level
-MAX_SCHEMA_VALUES = 20_000  # of all tools, keys among them; checking one takes a quarter of a millisecond
+# Keys and values of a schema, or of all tools. A grammar of as many takes a second to compile, in which other
+# requests for structure wait; the time grows with the square.
+MAX_SCHEMA_VALUES = 8_000
+MAX_GRAMMAR_CHARS = 20_000  # of a regular expression, a grammar, or all choices, for the same reason
+INTEGER_BITS = 64  # what travels to the engine
+# What would change the answer, and has another name or none here.
+ELSEWHERE = {
+    "functions": "give `tools`",
+    "function_call": "give `tool_choice`",
+    "guided_json": "give `structured_outputs`",
+    "guided_regex": "give `structured_outputs`",
+    "guided_choice": "give `structured_outputs`",
+    "guided_grammar": "give `structured_outputs`",
+    "audio": "ask `/v1/audio/speech`",
+    "web_search_options": "leave it out",
+    "prompt_embeds": "give `prompt`",
+    "mm_processor_kwargs": "leave it out",
+    "media_io_kwargs": "leave it out",
+    "background": "leave it out, and wait for the answer",
+}
 MAX_SHOWN_CHARS = 64  # of a value
 FIELD = re.compile("[a-z][a-z0-9_]*")
 NO_FIT = "the fields do not go together: see OpenAI's reference"
@@ -118,6 +137,8 @@ def _check_value(name: str, value: object) -> None:
         for part in level:
             if isinstance(part, float) and not math.isfinite(part):
                 raise InvalidRequest(f"{field} has {part}: give a finite number", field)
+            if isinstance(part, int) and part.bit_length() >= INTEGER_BITS:
+                raise InvalidRequest(f"{field} has a number of over {INTEGER_BITS} bits: lower it", field)
             if isinstance(part, str) and not _is_unicode(part):
                 raise InvalidRequest(f"{field} has half of a surrogate pair: send valid Unicode", field)
         level, depth = [part for whole in level for part in _parts(whole)], depth + 1
@@ -240,6 +261,29 @@ def _check_schema(schema: Any, field: str) -> None:
         raise InvalidRequest(f"{field} is not a JSON schema: {shortened(str(error))}", field) from error
 
 
+def _check_structure(body: JsonObject) -> None:
+    """vLLM's own field for structured output."""
+    wanted = body.get("structured_outputs")
+    if not isinstance(wanted, Mapping):
+        return
+    if isinstance(wanted.get("json"), Mapping):
+        _check_schema(wanted["json"], "structured_outputs.json")
+    for name, text in wanted.items():
+        choices = text if isinstance(text, list) else [text]
+        size = sum(len(choice) for choice in choices if isinstance(choice, str))
+        if size > MAX_GRAMMAR_CHARS:
+            field = f"structured_outputs.{name}"[:MAX_SHOWN_CHARS]
+            raise InvalidRequest(
+                f"{field} has {size} characters, the limit is {MAX_GRAMMAR_CHARS}: shorten it", field
+            )
+
+
+def _check_elsewhere(body: JsonObject) -> None:
+    for name, advice in ELSEWHERE.items():
+        if body.get(name):
+            raise InvalidRequest(f"{name} is not served here: {advice}", name)
+
+
 def _check_choices(body: JsonObject) -> None:
     count = body.get("n")
     if isinstance(count, int) and count > MAX_CHOICES:
@@ -247,7 +291,7 @@ def _check_choices(body: JsonObject) -> None:
 
 
 def _check_template(body: JsonObject) -> None:
-    if body.get("chat_template"):
+    if body.get("chat_template") is not None:
         raise InvalidRequest("chat_template is not taken from requests: leave it out", "chat_template")
 
 
@@ -275,9 +319,17 @@ def _shown(value: object) -> str:
 
 
 CHECKS: dict[Endpoint, tuple[Callable[[JsonObject], None], ...]] = {
-    "chat": (_check_messages, _check_tools, _check_answer_schema, _check_choices, _check_template),
-    "completion": (_check_answer_schema, _check_choices),
-    "response": (_check_input, _check_tools, _check_text_schema, _check_history),
+    "chat": (
+        _check_elsewhere,
+        _check_messages,
+        _check_tools,
+        _check_answer_schema,
+        _check_structure,
+        _check_choices,
+        _check_template,
+    ),
+    "completion": (_check_elsewhere, _check_answer_schema, _check_structure, _check_choices),
+    "response": (_check_elsewhere, _check_input, _check_tools, _check_text_schema, _check_history),
     "tokenize": (_check_messages, _check_tools, _check_template),
     "detokenize": (),
 }

@@ -33,7 +33,7 @@ def resolve_checkpoint(model: str, revision: str | None = None, files: Sequence[
         return path
     if path.is_absolute() or model.startswith((".", "~")):
         raise CheckpointError(
-            f"{model} is not a directory: name one, or a Hugging Face repository such as openbmb/VoxCPM2"
+            f"{model} is not a directory: name one, or a Hugging Face repository as OWNER/NAME"
         )
     try:
         patterns = _speech_files(model, revision) if files is None else list(files)

@@ -95,6 +95,6 @@ def _check(prefix: str, wanted: Cores, ranks: int, cores: Sequence[int]) -> None
     count = len(cores if wanted is None else wanted)
     if count < ranks:
         raise EngineDead(
-            f"{ranks} workers of {prefix}_TENSOR_PARALLEL_SIZE need a core each, and there are {count}: "
-            f"lower it, or give more by {prefix}_CORES"
+            f"{ranks} workers ({prefix}_TENSOR_PARALLEL_SIZE and the like) need a core each, and there are "
+            f"{count}: ask for fewer workers, or give more cores by {prefix}_CORES"
         )

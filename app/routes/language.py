@@ -22,6 +22,8 @@ router = APIRouter(tags=["language"], responses={"4XX": {"model": ErrorBody}, "5
 
 logger = logging.getLogger(__name__)
 
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/detokenize")
+MAX_BODY_BYTES = 16 * 2**20  # a million tokens of context take some 7 bytes each, escaped more
 EVENT_STREAM = "text/event-stream"
 DONE = b"data: [DONE]\n\n"  # how OpenAI ends streams, those of responses excepted, whose clients pass it over
 EXAMPLE_CHAT = {"model": "mimo-v2", "messages": [{"role": "user", "content": "Hello!"}], "stream": True}

@@ -21,6 +21,7 @@ DEFAULT_ROTARY_FACTOR = 1.0  # the hub's files name it; one that does not rotate
 TRANSFORMERS_ROTARY_FACTOR = 0.334  # MiMoV2FlashConfig's own default
 TRANSFORMERS_SLIDING_KV_RATIO = 2  # its sliding layers have twice the KV heads, and it has no field to say so
 FP8_BLOCK = (128, 128)
+MODEL_TYPES = ("mimo_v2_flash", "mimo_v2")  # of Flash, and of the Pro format
 
 
 @dataclass(frozen=True)

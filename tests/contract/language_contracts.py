@@ -39,6 +39,7 @@ ARGUMENTS = {
     "tool_call_parser",
     "reasoning_parser",
     "default_chat_template_kwargs",
+    "structured_outputs_config",
 }
 
 
@@ -158,7 +159,14 @@ def counts_the_vocabulary(symbol: Symbol) -> None:
 
 
 MESSAGES = [{"role": "user", "content": "Hello."}]
+
+
+def pins_a_backend(symbol: Symbol) -> None:
+    assert symbol.value(backend="xgrammar").backend == "xgrammar"
+
+
 LANGUAGE_CONTRACTS: dict[str, Contract] = {
+    "vllm.config.StructuredOutputsConfig": pins_a_backend,
     # its server's arguments and state
     "vllm.engine.arg_utils.AsyncEngineArgs.from_cli_args": keeps_what_was_set,
     "vllm.entrypoints.launchers.api_server.app_state.init_app_state": fills_the_state,

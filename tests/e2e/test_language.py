@@ -222,6 +222,13 @@ def test_answers_by_schema(client: openai.OpenAI) -> None:
     assert content["count"] in (1, 2, 3)
 
 
+def test_what_one_client_asks_for_breaks_no_others_structure(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="grammar"):
+        chat(client, extra_body={"structured_outputs": {"regex": r"\p{L}+"}})
+    options = {"tools": TOOLS, "tool_choice": "required", "logit_bias": CALL_TAGS, "max_tokens": 20}
+    assert chat(client, **options).choices[0].message.tool_calls
+
+
 def test_completions(client: openai.OpenAI) -> None:
     options: Any = {"model": MODEL, "prompt": ["Once upon", "a time"], "max_tokens": 6, "seed": 1, "n": 2}
     answer = client.completions.create(**options, echo=True)

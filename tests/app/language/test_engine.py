@@ -230,7 +230,7 @@ async def test_life() -> None:
     pipeline = fake.pipeline
     assert (pipeline.errored, pipeline.running) == (False, 4)
     await pipeline.warm_up()
-    assert fake.seen[0][0] == BODIES["chat"][1]
+    assert [seen[0] for seen in fake.seen] == [BODIES["completion"][1], BODIES["tokenize"][1]]
     await asyncio.gather(pipeline.shutdown(), pipeline.shutdown())
     assert [type(reason) for reason in fake.ended] == [EngineDeadError, type(None)]
     assert (pipeline.errored, pipeline.running) == (True, 0)
@@ -247,6 +247,9 @@ def arguments(checkpoint: Path, options: LanguageOptions) -> AsyncEngineArgs:
     return AsyncEngineArgs.from_cli_args(parsed)
 
 
+MIMO_V2 = {"model_type": "mimo_v2_flash"}
+
+
 @pytest.mark.parametrize(
     ("config", "wanted", "expected"),
     [
@@ -260,8 +263,15 @@ def arguments(checkpoint: Path, options: LanguageOptions) -> AsyncEngineArgs:
 def test_the_checkpoints_own_dtype(
     config: dict[str, str], wanted: str, expected: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(MIMO_V2 | config))
     assert arguments(tmp_path, LanguageOptions(dtype=wanted)).dtype == expected
+
+
+@pytest.mark.parametrize("config", [{}, {"model_type": "voxcpm2"}])
+def test_another_models_checkpoint_is_refused(config: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="not MiMoV2"):
+        arguments(tmp_path, LanguageOptions())
 
 
 @pytest.mark.parametrize(
@@ -288,7 +298,7 @@ def test_a_checkpoint_without_a_configuration(content: str | None, tmp_path: Pat
 
 
 def test_options_reach_vllm(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(json.dumps(MIMO_V2))
     made = arguments(
         tmp_path,
         LanguageOptions(

@@ -182,10 +182,19 @@ CHAT_REFUSED: list[tuple[dict[str, object], str, str]] = [
     ({"top_p": float("inf")}, "top_p", "has inf"),
     ({"logit_bias": {"5": float("-inf")}}, "logit_bias", "has -inf"),
     ({"temperature": "hot"}, "temperature", "valid number"),
-    ({"seed": 2**63}, "seed", "less than or equal to"),
+    ({"seed": 2**63}, "seed", "a number of over 64 bits"),
+    ({"top_k": 2**64}, "top_k", "a number of over 64 bits"),
+    ({"thinking_token_budget": -(2**70)}, "thinking_token_budget", "a number of over 64 bits"),
+    ({"logit_bias": {"5": 10**30}}, "logit_bias", "a number of over 64 bits"),
+    ({"functions": [{"name": "f"}]}, "functions", "give `tools`"),
+    ({"guided_json": {"type": "object"}}, "guided_json", "give `structured_outputs`"),
+    ({"chat_template": ""}, "chat_template", "not taken from requests"),
+    ({"structured_outputs": {"json": {"type": 5}}}, "structured_outputs.json", "is not a JSON schema"),
+    ({"structured_outputs": {"choice": ["x" * 15000] * 2}}, "structured_outputs.choice", "30000 characters"),
+    ({"structured_outputs": {"regex": "x" * 20001}}, "structured_outputs.regex", "the limit is 20000"),
     ({"seed": 1.5}, "seed", "valid integer"),
     ({"n": 129}, "n", "ask for at most 128 choices"),
-    ({"n": 10**3000}, "n", "ask for at most 128 choices"),
+    ({"n": 10**3000}, "n", "a number of over 64 bits"),
     ({"n": "two"}, "n", "valid integer"),
     ({"stop": 5}, "stop", "none of the forms"),
     ({"stop": [5]}, "stop", "none of the forms"),
@@ -224,7 +233,7 @@ BAD_SCHEMAS: list[tuple[object, str]] = [
     ({"$schema": "http://["}, "is not a JSON schema"),
     ({"pattern": "("}, "is not a"),
     ({"pattern": "a{99999999999999999999}"}, "is not a JSON schema"),
-    ({"enum": ["a"] * MAX_SCHEMA_VALUES}, "has more than 20000 keys and values"),
+    ({"enum": ["a"] * MAX_SCHEMA_VALUES}, "has more than 8000 keys and values"),
     ({"properties": {f"p{index}": {} for index in range(MAX_SCHEMA_VALUES // 2)}}, "shorten it"),
     (nested(MAX_DEPTH * 2), "nested more than 64 levels deep"),
     (nested(900), "nested more than 64 levels deep"),
@@ -325,7 +334,8 @@ def test_bad_schemas(endpoint: Endpoint, field: str, schema: object, said: str) 
         ("detokenize", {"tokens": ["a"]}, "tokens.0", "valid integer"),
         ("detokenize", {"tokens": [1, VOCAB_SIZE]}, "tokens.1", "is 320: the vocabulary has 320 tokens"),
         ("detokenize", {"tokens": [-1]}, "tokens.0", "is -1"),
-        ("detokenize", {"tokens": [10**3000]}, "tokens.0", "the vocabulary has 320 tokens"),
+        ("detokenize", {"tokens": [10**18]}, "tokens.0", "the vocabulary has 320 tokens"),
+        ("detokenize", {"tokens": [10**3000]}, "tokens", "a number of over 64 bits"),
     ],
 )
 def test_refused(endpoint: Endpoint, body: JsonObject, param: str, said: str) -> None:
@@ -338,8 +348,8 @@ def test_refused(endpoint: Endpoint, body: JsonObject, param: str, said: str) ->
 def test_the_schemas_of_all_tools_count() -> None:
     schema = {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(100)}}
     tools = [tool(name=f"f{index}", parameters=schema)[0] for index in range(60)]
-    check("chat", {"messages": MESSAGES, "tools": tools[:20]}, VOCAB_SIZE)
-    with pytest.raises(InvalidRequest, match="tools has more than 20000 keys and values"):
+    check("chat", {"messages": MESSAGES, "tools": tools[:18]}, VOCAB_SIZE)
+    with pytest.raises(InvalidRequest, match="tools has more than 8000 keys and values"):
         check("chat", {"messages": MESSAGES, "tools": tools}, VOCAB_SIZE)
 
 

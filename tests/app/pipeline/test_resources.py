@@ -96,8 +96,14 @@ def test_usable_cores_need_not_begin_with_0() -> None:
     [
         ({"speech_cores": "7-9"}, "SPEECH_CORES has core 8"),
         (BOTH | {"llm_cores": "8"}, "LLM_CORES has core 8"),
-        ({"speech_tensor_parallel_size": 9}, "9 workers of SPEECH_TENSOR_PARALLEL_SIZE need a core each"),
-        (BOTH | {"llm_tensor_parallel_size": 5}, "there are 4: lower it, or give more by LLM_CORES"),
+        (
+            {"speech_tensor_parallel_size": 9},
+            "9 workers .SPEECH_TENSOR_PARALLEL_SIZE and the like. need a core each",
+        ),
+        (
+            BOTH | {"llm_tensor_parallel_size": 5},
+            "there are 4: ask for fewer workers, or give more cores by LLM_CORES",
+        ),
         (BOTH | {"llm_pipeline_parallel_size": 2, "llm_cores": "3"}, "there are 1"),
     ],
 )
